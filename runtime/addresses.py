@@ -1,0 +1,79 @@
+"""Addresses of the servers we use: `mysql://user:pass@host:port/db` and `redis://...`."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote, urlsplit
+
+DATABASE_FORM = "mysql://user:password@host:3306/database"
+REDIS_FORM = "redis://host:6379/0"
+_DATABASE_NAME = re.compile(r"[A-Za-z0-9_$-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseAddress:
+    """Where a MySQL or MariaDB database is, and who we are there."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    database: str
+
+    @property
+    def url(self) -> str:
+        """The whole address, secret included: for a child's environment, never for a log."""
+        return f"mysql://{quote(self.user, safe='')}:{quote(self.password, safe='')}@{self.place}"
+
+    @property
+    def place(self) -> str:
+        """The address without user and password, for messages."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}/{self.database}"
+
+    def __repr__(self) -> str:
+        return f"DatabaseAddress({self.user}@{self.place})"
+
+
+@dataclass(frozen=True, slots=True)
+class RedisAddress:
+    """Where a Redis server is."""
+
+    url: str
+
+    @property
+    def place(self) -> str:
+        """The address without its password, for messages."""
+        parts = urlsplit(self.url)
+        return f"{parts.hostname or parts.path}:{parts.port or 6379}"
+
+    def __repr__(self) -> str:
+        return f"RedisAddress({self.place})"
+
+
+def parse_database(text: str) -> DatabaseAddress:
+    parts = urlsplit(text)
+    if parts.scheme not in ("mysql", "mariadb"):
+        raise ValueError(f"must look like {DATABASE_FORM}")
+    database = unquote(parts.path.removeprefix("/"))
+    if not parts.hostname or not parts.username:
+        raise ValueError(f"must name a user and a host, like {DATABASE_FORM}")
+    if not _DATABASE_NAME.fullmatch(database):
+        raise ValueError(f"must end with the name of a database, like {DATABASE_FORM}")
+    if parts.query or parts.fragment:
+        raise ValueError(f"takes no options after the database name, like {DATABASE_FORM}")
+    return DatabaseAddress(
+        host=parts.hostname,
+        port=parts.port or 3306,
+        user=unquote(parts.username),
+        password=unquote(parts.password or ""),
+        database=database,
+    )
+
+
+def parse_redis(text: str) -> RedisAddress:
+    parts = urlsplit(text)
+    has_place = bool(parts.path) if parts.scheme == "unix" else bool(parts.hostname)
+    if parts.scheme not in ("redis", "rediss", "unix") or not has_place:
+        raise ValueError(f"must look like {REDIS_FORM}, or be empty to go without Redis")
+    _ = parts.port  # raises ValueError when it is not a number
+    return RedisAddress(text)

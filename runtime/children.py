@@ -1,0 +1,137 @@
+"""Child processes: started apart from the terminal, ended with their parent, found again after a crash.
+
+A child gets its own session, so that Ctrl-C reaches the parent alone, which then stops its children in order. The
+kernel sends a child SIGTERM when its parent dies, however it dies. Should a child outlive that too, its pid file and
+command line betray it at the next start.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime import logs
+from runtime.problems import Problem
+
+log = logs.get(__name__)
+
+POLL_SECONDS = 0.02
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run, and how it likes to be stopped."""
+
+    name: str
+    argv: tuple[str, ...]
+    environ: Mapping[str, str] | None = None
+    output: Path | None = None
+    """Where its output goes; None: to ours."""
+    pid_file: Path | None = None
+    marker: str = ""
+    """A part of the command line that no other program has: tells a leftover from a reused pid."""
+    stop_seconds: float = 30.0
+    pass_fds: Sequence[int] = ()
+
+
+class Child:
+    """A running command."""
+
+    def __init__(self, command: Command, process: subprocess.Popen[bytes]) -> None:
+        self.command = command
+        self.process = process
+        self.started_at = time.monotonic()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def exit_code(self) -> int | None:
+        return self.process.poll()
+
+    def stop(self) -> None:
+        """Ask it to end, and insist after `stop_seconds`."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(self.command.stop_seconds)
+            except subprocess.TimeoutExpired:
+                log.warning("child.killed", name=self.command.name, after_seconds=self.command.stop_seconds)
+                self.process.kill()
+                self.process.wait()
+        if self.command.pid_file:
+            self.command.pid_file.unlink(missing_ok=True)
+
+    def last_output(self, lines: int = 5) -> str:
+        if not self.command.output or not self.command.output.exists():
+            return ""
+        text = self.command.output.read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.strip().splitlines()[-lines:])
+
+
+def start(command: Command) -> Child:
+    """Start a command; call it from the main thread, because the kernel ties the child's life to the thread."""
+    parent = os.getpid()
+
+    def end_with_parent() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died between fork and here
+            os._exit(1)
+
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(command.output.open("ab")) if command.output else None
+        try:
+            process = subprocess.Popen(
+                command.argv,
+                env=None if command.environ is None else dict(command.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                pass_fds=tuple(command.pass_fds),
+                preexec_fn=end_with_parent,
+            )
+        except OSError as error:
+            raise Problem(f"cannot start {command.name} ({command.argv[0]}): {error.strerror}.") from None
+    if command.pid_file:
+        command.pid_file.write_text(f"{process.pid}\n")
+    log.debug("child.started", name=command.name, pid=process.pid)
+    return Child(command, process)
+
+
+def end_leftover(command: Command) -> bool:
+    """Stop a process of an earlier run that still holds our files; says whether there was one."""
+    pid = leftover(command)
+    if pid is None:
+        return False
+    log.warning("child.leftover_stopped", name=command.name, pid=pid)
+    deadline = time.monotonic() + command.stop_seconds
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        while leftover(command) == pid and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        if leftover(command) == pid:
+            os.kill(pid, signal.SIGKILL)
+            while leftover(command) == pid:
+                time.sleep(POLL_SECONDS)
+    return True
+
+
+def leftover(command: Command) -> int | None:
+    """The pid of a process of an earlier run of this very command. A stale pid file names none."""
+    if not command.pid_file or not command.marker:
+        return None
+    try:
+        pid = int(command.pid_file.read_text())
+        line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, ValueError):
+        return None
+    return pid if command.marker in line and state != "Z" else None

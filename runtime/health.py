@@ -1,0 +1,67 @@
+"""`/healthz` (this process lives), `/readyz` (it can do its work), `/metrics`.
+
+A check returns nothing when all is well and raises otherwise. Readiness turns off before a stop, so that a load
+balancer looks away first. What a check raised is logged; the public answer only says which check failed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from runtime import logs, metrics
+from runtime.shutdown import Stop
+
+log = logs.get(__name__)
+
+CHECK_SECONDS = 3.0
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    probe: Callable[[], Awaitable[None]]
+    required: bool = True
+    """A service goes on without what is not required; its loss is shown all the same."""
+
+
+def routes(checks: Sequence[Check], *, stop: Stop) -> list[Route]:
+    async def healthz(request: Request) -> Response:
+        return _json({"status": "ok"})
+
+    async def readyz(request: Request) -> Response:
+        outcomes = await asyncio.gather(*(_passes(check) for check in checks))
+        ready = not stop.requested and all(
+            passed or not check.required for check, passed in zip(checks, outcomes, strict=True)
+        )
+        status = "stopping" if stop.requested else "ready" if ready else "unready"
+        results = {
+            check.name: {"ok": passed, "required": check.required}
+            for check, passed in zip(checks, outcomes, strict=True)
+        }
+        return _json({"status": status, "checks": results}, 200 if ready else 503)
+
+    async def show_metrics(request: Request) -> Response:
+        return Response(metrics.exposition(), media_type=metrics.CONTENT_TYPE, headers=_NO_STORE)
+
+    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", show_metrics)]
+
+
+async def _passes(check: Check) -> bool:
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            await check.probe()
+    except Exception as error:  # noqa: BLE001  any failure of a probe means the same: not ready
+        log.warning("health.check_failed", check=check.name, error=repr(error))
+        return False
+    return True
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json", headers=_NO_STORE)

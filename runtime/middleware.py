@@ -1,0 +1,127 @@
+"""What surrounds every HTTP request, in pure ASGI: its id, its log line and metrics, and a cap on its body."""
+
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from runtime import errors, logs, metrics
+
+log = logs.get(__name__)
+
+REQUEST_ID_HEADER = "x-request-id"
+_ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# Asked for every few seconds by machines: their lines would bury the others.
+_QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+
+
+class RequestId:
+    """Gives every request an id: the caller's if it is well-formed, else a new one. It is on each log line."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        given = _header(scope, REQUEST_ID_HEADER.encode())
+        request_id = given.decode() if given and _ACCEPTED_ID.fullmatch(given) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[REQUEST_ID_HEADER] = request_id
+            await send(message)
+
+        with logs.bound(request_id=request_id):
+            return await self.app(scope, receive, send_with_id)
+
+
+class AccessLog:
+    """One log line and one measurement per request. An unforeseen failure becomes the one error body here."""
+
+    def __init__(self, app: ASGIApp, *, templates: Mapping[Any, str]) -> None:
+        self.app = app
+        self.templates = templates
+        """The route template of each endpoint. Metrics never carry the path itself: labels must be few."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        started = time.perf_counter()
+        status = 0
+        sent_bytes = 0
+
+        async def watch(message: Message) -> None:
+            nonlocal status, sent_bytes
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif message["type"] == "http.response.body":
+                sent_bytes += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watch)
+        except Exception:  # the last place that can answer: log it whole, tell the client nothing inner
+            log.exception("http.failed", method=scope["method"], path=scope["path"])
+            if status:
+                raise  # half an answer is out: only closing the connection tells the client
+            await errors.response(errors.InternalError())(scope, receive, watch)
+        finally:
+            seconds = time.perf_counter() - started
+            method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+            route = self.templates.get(scope.get("endpoint"), "unmatched")
+            metrics.HTTP_REQUESTS.labels(method, route, str(status or 499)).inc()
+            metrics.HTTP_SECONDS.labels(route).observe(seconds)
+            if scope["path"] not in _QUIET_PATHS:
+                log.info(
+                    "http.answered" if status else "http.abandoned",
+                    method=method,
+                    path=scope["path"],
+                    status=status,
+                    seconds=round(seconds, 6),
+                    body_bytes=sent_bytes,
+                    client=(scope.get("client") or ("",))[0],
+                )
+
+
+class BodyCap:
+    """Refuses a body over the cap: by its declared length before reading, else while it arrives."""
+
+    def __init__(self, app: ASGIApp, *, max_body_bytes: int, by_path: Mapping[str, int] | None = None) -> None:
+        self.app = app
+        self.max_body_bytes = max_body_bytes
+        self.by_path = dict(by_path or {})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        cap = self.by_path.get(scope["path"], self.max_body_bytes)
+        too_large = errors.PayloadTooLarge(
+            f"The request body is larger than {cap} bytes.", headers={"Connection": "close"}
+        )
+        declared = _header(scope, b"content-length")
+        if declared and declared.isdigit() and int(declared) > cap:
+            return await errors.response(too_large)(scope, receive, send)
+        read_bytes = 0
+
+        async def counted() -> Message:
+            nonlocal read_bytes
+            message = await receive()
+            if message["type"] == "http.request":
+                read_bytes += len(message.get("body", b""))
+                if read_bytes > cap:
+                    raise too_large
+            return message
+
+        return await self.app(scope, counted, send)
+
+
+def _header(scope: Scope, name: bytes) -> bytes | None:
+    return next((value for key, value in scope["headers"] if key == name), None)
+

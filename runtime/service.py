@@ -1,0 +1,46 @@
+"""An HTTP process: the routes of one or more services behind the common middleware and health routes."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Route
+
+from runtime import errors, health
+from runtime.middleware import AccessLog, BodyCap, RequestId
+from runtime.settings import HttpSettings
+from runtime.shutdown import Stop
+
+Lifespan = Callable[[], contextlib.AbstractAsyncContextManager[None]]
+
+
+def application(
+    routes: Sequence[BaseRoute],
+    *,
+    checks: Sequence[health.Check],
+    lifespan: Lifespan,
+    stop: Stop,
+    http: HttpSettings,
+) -> Starlette:
+    @contextlib.asynccontextmanager
+    async def whole_life(app: Starlette) -> AsyncIterator[None]:
+        async with lifespan():
+            yield
+
+    every_route = [*health.routes(checks, stop=stop), *routes]
+    templates = {route.endpoint: route.path for route in every_route if isinstance(route, Route)}
+    return Starlette(
+        routes=every_route,
+        middleware=[
+            Middleware(RequestId),
+            Middleware(AccessLog, templates=templates),
+            Middleware(BodyCap, max_body_bytes=http.max_body_bytes),
+        ],
+        exception_handlers={
+            errors.ApiError: errors.answer_api_error,
+            HTTPException: errors.answer_http_exception,
+        },
+        lifespan=whole_life,
+    )

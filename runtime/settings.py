@@ -1,0 +1,138 @@
+"""Every setting of the service: one row each, read once from `NOVEL_*` and handed on as an argument."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass
+from typing import Any
+
+from runtime import options
+from runtime.addresses import DatabaseAddress, RedisAddress, parse_database, parse_redis
+from runtime.options import option
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSettings:
+    address: DatabaseAddress | None = option(
+        "NOVEL_DATABASE_URL", options.optional(parse_database), None, "Database, as mysql://user:pass@host:port/db", secret=True
+    )
+    table_prefix: str = option(
+        "NOVEL_TABLE_PREFIX", options.table_prefix, "wp_", "Prefix of every table, as in WordPress's wp-config.php"
+    )
+    pool_size: int = option(
+        "NOVEL_DATABASE_POOL_SIZE", options.number(minimum=1, maximum=500), 10, "Connections one API process may hold"
+    )
+    pool_wait_seconds: float = option(
+        "NOVEL_DATABASE_POOL_WAIT_SECONDS", options.seconds(minimum=0.1, maximum=60), 5.0,
+        "How long a request waits for a free connection before it is answered with 503",
+    )
+    connect_seconds: float = option(
+        "NOVEL_DATABASE_CONNECT_SECONDS", options.seconds(minimum=0.1, maximum=60), 5.0, "Time allowed to open a connection"
+    )
+    statement_seconds: float = option(
+        "NOVEL_DATABASE_STATEMENT_SECONDS", options.seconds(minimum=0.1, maximum=3600), 10.0,
+        "Time the server gives one statement of an API process",
+    )
+    lock_wait_seconds: int = option(
+        "NOVEL_DATABASE_LOCK_WAIT_SECONDS", options.number(minimum=1, maximum=600), 5,
+        "How long a statement waits for another's row lock before it is rolled back and tried again",
+    )
+    migration_lock_seconds: int = option(
+        "NOVEL_MIGRATION_LOCK_SECONDS", options.number(minimum=1, maximum=3600), 60,
+        "How long a migration waits for another migration, or for readers of a table it changes",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSettings:
+    address: RedisAddress | None = option(
+        "NOVEL_REDIS_URL", options.optional(parse_redis), None, "Redis, as redis://host:port/0; empty: go without", secret=True
+    )
+    timeout_seconds: float = option(
+        "NOVEL_REDIS_TIMEOUT_SECONDS", options.seconds(minimum=0.01, maximum=10), 0.25, "Time allowed for one Redis command"
+    )
+    retry_seconds: float = option(
+        "NOVEL_REDIS_RETRY_SECONDS", options.seconds(minimum=0.1, maximum=300), 2.0,
+        "How long Redis is left alone after it failed, before one request tries it again",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    public_url: str | None = option(
+        "NOVEL_PUBLIC_URL", options.optional(options.web_address), None, "Address under which clients reach this service"
+    )
+    max_body_bytes: int = option(
+        "NOVEL_MAX_BODY_BYTES", options.number(minimum=1024, maximum=1 << 30), 16 << 20,
+        "Largest request body, as sent, that any route reads",
+    )
+    drain_seconds: float = option(
+        "NOVEL_DRAIN_SECONDS", options.seconds(minimum=0, maximum=600), 10.0, "Time requests under way get to finish at a stop"
+    )
+    unready_seconds: float = option(
+        "NOVEL_UNREADY_SECONDS", options.seconds(minimum=0, maximum=120), 0.0,
+        "Time between /readyz turning off and the stop, so that a load balancer looks away first",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    format: str = option("NOVEL_LOG_FORMAT", options.one_of("auto", "json", "human"), "auto",
+                         "json, human, or auto: human on a terminal and json elsewhere")
+    level: str = option("NOVEL_LOG_LEVEL", options.one_of("debug", "info", "warning", "error"), "info", "Least level that is logged")
+
+
+@dataclass(frozen=True, slots=True)
+class SecretSettings:
+    master_key: str | None = option(
+        "NOVEL_MASTER_KEY", options.optional(options.master_key), None,
+        "Key from which every API key's secret is derived: at least 32 characters", secret=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    database: DatabaseSettings
+    redis: RedisSettings
+    http: HttpSettings
+    logs: LogSettings
+    secrets: SecretSettings
+    unknown: tuple[str, ...] = ()
+    """Variables that look like ours but are not: most likely misspelt, so they are reported at start."""
+
+
+GROUPS: dict[str, type] = {
+    "database": DatabaseSettings,
+    "redis": RedisSettings,
+    "http": HttpSettings,
+    "logs": LogSettings,
+    "secrets": SecretSettings,
+}
+
+
+def load(environ: Mapping[str, str]) -> Settings:
+    """Read every setting, or raise BadSetting naming the first variable that is wrong."""
+    groups = {name: options.read(cls, environ) for name, cls in GROUPS.items()}
+    return Settings(**groups, unknown=tuple(_unknown(environ)))
+
+
+def every_option() -> Iterator[Field[Any]]:
+    for cls in GROUPS.values():
+        yield from options.variables_of(cls)
+
+
+def variables() -> set[str]:
+    """Every environment variable that has a meaning, the `*_FILE` forms of secrets included."""
+    known = set()
+    for declared in every_option():
+        known.add(declared.metadata["variable"])
+        if declared.metadata["secret"]:
+            known.add(declared.metadata["variable"] + "_FILE")
+    return known
+
+
+def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
+    known = variables()
+    for name in sorted(environ):
+        if name.startswith("NOVEL_") and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            yield f"{name} (did you mean {close[0]}?)" if close else name

@@ -1,0 +1,85 @@
+"""Keeps a set of child processes alive: whichever dies is started again, with backoff, and the rest goes on."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from runtime import children, logs, metrics
+from runtime.children import Child, Command
+from runtime.problems import Problem
+from runtime.shutdown import Stop
+
+log = logs.get(__name__)
+
+CHECK_SECONDS = 0.1
+FIRST_DELAY_SECONDS = 0.5
+MAX_DELAY_SECONDS = 30.0
+STEADY_SECONDS = 30.0
+
+
+def restart_delay(quick_deaths: int) -> float:
+    """Seconds to wait before a start, after that many deaths in a row that came soon after a start."""
+    return min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** max(0, quick_deaths - 1))
+
+
+@dataclass
+class _Post:
+    """A place that one command fills, again and again."""
+
+    make: Callable[[], Command]
+    child: Child | None = None
+    quick_deaths: int = 0
+    start_at: float = field(default_factory=time.monotonic)
+
+
+class Supervisor:
+    """Children are stopped in the reverse order of their start: what serves others ends last."""
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._posts: list[_Post] = []
+
+    def add(self, make: Callable[[], Command]) -> Child:
+        """Start a command now and look after it from now on. `make` is asked again before each restart."""
+        post = _Post(make)
+        child = post.child = children.start(make())
+        self._posts.append(post)
+        return child
+
+    def run(self) -> None:
+        """Look after the children until the stop."""
+        while not self._stop.wait(CHECK_SECONDS):
+            for post in self._posts:
+                self._check(post, time.monotonic())
+
+    def stop_all(self) -> None:
+        for post in reversed(self._posts):
+            if post.child:
+                log.debug("child.stopping", name=post.child.command.name, pid=post.child.pid)
+                post.child.stop()
+
+    def _check(self, post: _Post, now: float) -> None:
+        if post.child and (code := post.child.exit_code()) is not None:
+            lived = now - post.child.started_at
+            post.quick_deaths = 1 if lived >= STEADY_SECONDS else post.quick_deaths + 1
+            delay = restart_delay(post.quick_deaths)
+            log.error(
+                "child.died",
+                name=post.child.command.name,
+                pid=post.child.pid,
+                exit_code=code,
+                lived_seconds=round(lived, 1),
+                restart_in_seconds=delay,
+                last_output=post.child.last_output(3),
+            )
+            metrics.forget_process(post.child.pid)
+            post.child, post.start_at = None, now + delay
+        if post.child is None and now >= post.start_at:
+            try:
+                post.child = children.start(post.make())
+            except Problem as problem:
+                post.quick_deaths += 1
+                post.start_at = now + restart_delay(post.quick_deaths)
+                log.error("child.not_started", error=str(problem))
+            else:
+                log.info("child.restarted", name=post.child.command.name, pid=post.child.pid)
