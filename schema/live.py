@@ -1,0 +1,95 @@
+"""The schema that the database really has, read from information_schema."""
+
+import re
+from collections import defaultdict
+
+from schema.connection import Connection
+from schema.model import Column, Index, Table, plain_default
+
+_TABLES = """
+    SELECT TABLE_NAME, ENGINE, TABLE_COLLATION
+    FROM information_schema.TABLES
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE %s AND TABLE_TYPE = 'BASE TABLE'
+"""
+_COLUMNS = """
+    SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, COLLATION_NAME, EXTRA
+    FROM information_schema.COLUMNS
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE %s
+    ORDER BY TABLE_NAME, ORDINAL_POSITION
+"""
+_INDEXES = """
+    SELECT TABLE_NAME, INDEX_NAME, NON_UNIQUE, INDEX_TYPE, COLUMN_NAME, COLLATION, SUB_PART
+    FROM information_schema.STATISTICS
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE %s
+    ORDER BY TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX
+"""
+_COLUMN_EXISTS = """
+    SELECT 1 FROM information_schema.COLUMNS
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s AND COLUMN_NAME = %s
+"""
+_INDEX_EXISTS = """
+    SELECT 1 FROM information_schema.STATISTICS
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s AND INDEX_NAME = %s LIMIT 1
+"""
+_INTEGER_WIDTH = re.compile(r"^((?:tiny|small|medium|big)?int)\(\d+\)")
+
+
+def tables(conn: Connection) -> dict[str, Table]:
+    """Every table of ours that is there."""
+    pattern = _like(conn.table("wp_novel_")) + "%"
+    columns: dict[str, dict[str, Column]] = defaultdict(dict)
+    for table, name, type_, nullable, default, collation, extra in conn.fetch_all(_COLUMNS, (pattern,)):
+        columns[table][name] = Column(
+            type=_INTEGER_WIDTH.sub(r"\1", type_.lower()),
+            nullable=nullable == "YES",
+            default=_default(default, conn.dialect.is_mariadb),
+            collation=collation,
+            auto_increment="auto_increment" in extra.lower(),
+        )
+    parts: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    kinds: dict[tuple[str, str], str] = {}
+    for table, name, non_unique, kind, column, order, length in conn.fetch_all(_INDEXES, (pattern,)):
+        # A FULLTEXT index has no order and reports no prefix of its own.
+        suffix = "" if kind == "FULLTEXT" else (f"({length})" if length else "") + (" DESC" if order == "D" else "")
+        parts[table][name].append(column + suffix)
+        kinds[table, name] = _kind(name, non_unique, kind)
+    return {
+        table: Table(
+            columns[table],
+            {name: Index(kinds[table, name], tuple(names)) for name, names in parts[table].items()},
+            engine,
+            collation,
+        )
+        for table, engine, collation in conn.fetch_all(_TABLES, (pattern,))
+    }
+
+
+def column_names(conn: Connection, table: str) -> set[str]:
+    return {row[1] for row in conn.fetch_all(_COLUMNS, (_like(table),))}
+
+
+def has_column(conn: Connection, table: str, column: str) -> bool:
+    return conn.fetch_one(_COLUMN_EXISTS, (table, column)) is not None
+
+
+def has_index(conn: Connection, table: str, index: str) -> bool:
+    return conn.fetch_one(_INDEX_EXISTS, (table, index)) is not None
+
+
+def _like(text: str) -> str:
+    return text.replace("_", r"\_")
+
+
+def _default(value: str | None, is_mariadb: bool) -> str | None:
+    """MariaDB gives a default as SQL text ('vi', NULL), MySQL gives the bare value."""
+    if value is None or (is_mariadb and value.upper() == "NULL"):
+        return None
+    return plain_default(value[1:-1] if is_mariadb and value.startswith("'") else value)
+
+
+def _kind(name: str, non_unique: int, index_type: str) -> str:
+    if name == "PRIMARY":
+        return "PRIMARY"
+    if index_type == "FULLTEXT":
+        return "FULLTEXT"
+    return "KEY" if non_unique else "UNIQUE"

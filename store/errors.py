@@ -1,0 +1,41 @@
+"""What can go wrong with the database, in terms a service can act on. None of it knows HTTP."""
+
+from asyncmy.errors import MySQLError
+
+# 1205 lock wait timeout, 1213 deadlock or Galera certification failure, 1020 snapshot isolation (MariaDB 11.6.2+),
+# 1047 a Galera node that is not ready yet.
+RETRYABLE = frozenset({1205, 1213, 1020, 1047})
+STATEMENT_TIMEOUTS = frozenset({1969, 3024})
+
+
+class StoreError(Exception):
+    """The database could not do what was asked."""
+
+
+class DatabaseUnavailable(StoreError):
+    """The database cannot be reached, or gave no connection in time. Nothing was changed; try again later."""
+
+
+class StatementTimeout(StoreError):
+    """The database ended a statement that took longer than it may."""
+
+
+class CommitUncertain(StoreError):
+    """The connection broke during COMMIT: the change may stand or not. Read back by key before repeating it."""
+
+
+def number(error: BaseException) -> int:
+    """The server's or driver's number of an error; 0 if it has none."""
+    first = error.args[0] if error.args else 0
+    return first if isinstance(first, int) else 0
+
+
+def is_retryable(error: BaseException) -> bool:
+    return isinstance(error, MySQLError) and number(error) in RETRYABLE
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the error is the driver's own: the server did not answer, so the connection is of no more use."""
+    return isinstance(error, OSError) or (
+        isinstance(error, MySQLError) and (number(error) == 0 or 2000 <= number(error) < 3000)
+    )
