@@ -8,6 +8,7 @@ CREATE USER IF NOT EXISTS '{user}'@'127.0.0.1' IDENTIFIED BY '{password}';
 ALTER USER '{user}'@'127.0.0.1' IDENTIFIED BY '{password}';
 GRANT ALL PRIVILEGES ON `{pattern}`.* TO '{user}'@'127.0.0.1';
 """
+_MORE = "GRANT ALL PRIVILEGES ON `{pattern}\\_%`.* TO '{user}'@'127.0.0.1';\n"
 
 
 def script(address: DatabaseAddress, *, and_databases_like_it: bool = False) -> str:
@@ -18,7 +19,6 @@ def script(address: DatabaseAddress, *, and_databases_like_it: bool = False) -> 
     for part in (address.database, address.user, address.password):
         if not part.replace("-", "").replace("_", "").isalnum():
             raise ValueError("a private server's names and password have only letters, digits, - and _")
-    pattern = address.database.replace("_", r"\_") + (r"\_%" if and_databases_like_it else "")
-    return _STATEMENTS.format(
-        database=address.database, user=address.user, password=address.password, pattern=pattern
-    )
+    pattern = address.database.replace("_", r"\_")
+    template = _STATEMENTS + (_MORE if and_databases_like_it else "")
+    return template.format(database=address.database, user=address.user, password=address.password, pattern=pattern)
