@@ -14,6 +14,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from runtime import logs
+
+log = logs.get(__name__)
+
 
 class ApiError(Exception):
     """The server could not do this. Try again later."""
@@ -77,6 +81,12 @@ def response(error: ApiError) -> Response:
 async def answer_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     return response(error)
+
+
+async def answer_unavailable(request: Request, error: Exception) -> Response:
+    """What we stand on is away for a moment. Say so, log why, and keep the inner words to ourselves."""
+    log.warning("http.unavailable", error=repr(error))
+    return response(Unavailable())
 
 
 async def answer_http_exception(request: Request, error: Exception) -> Response:

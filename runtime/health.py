@@ -36,7 +36,7 @@ def routes(checks: Sequence[Check], *, stop: Stop) -> list[Route]:
         return _json({"status": "ok"})
 
     async def readyz(request: Request) -> Response:
-        outcomes = await asyncio.gather(*(_passes(check) for check in checks))
+        outcomes = await asyncio.gather(*(passes(check) for check in checks))
         ready = not stop.requested and all(
             passed or not check.required for check, passed in zip(checks, outcomes, strict=True)
         )
@@ -53,7 +53,8 @@ def routes(checks: Sequence[Check], *, stop: Stop) -> list[Route]:
     return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", show_metrics)]
 
 
-async def _passes(check: Check) -> bool:
+async def passes(check: Check) -> bool:
+    """Whether a check finds all well within its time."""
     try:
         async with asyncio.timeout(CHECK_SECONDS):
             await check.probe()

@@ -17,7 +17,18 @@ from structlog.contextvars import bind_contextvars, bound_contextvars, clear_con
 __all__ = ["bind", "bound", "clear", "configure", "get"]
 
 MAX_VALUE_CHARACTERS = 2000
-_SECRET_WORDS = ("secret", "password", "passwd", "signature", "authorization", "cookie", "token", "master_key", "content_raw", "body")
+_SECRET_WORDS = (
+    "secret",
+    "password",
+    "passwd",
+    "signature",
+    "authorization",
+    "cookie",
+    "token",
+    "master_key",
+    "content_raw",
+    "body",
+)
 _NOT_SECRET = frozenset({"body_bytes", "body_seconds", "token_type"})
 
 bind = bind_contextvars

@@ -2,15 +2,20 @@
 
 import os
 
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    generate_latest,
+)
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 SHARED_DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-HTTP_REQUESTS = Counter(
-    "novel_http_requests_total", "HTTP requests answered", labelnames=("method", "route", "status")
-)
+HTTP_REQUESTS = Counter("novel_http_requests_total", "HTTP requests answered", labelnames=("method", "route", "status"))
 HTTP_SECONDS = Histogram(
     "novel_http_request_seconds",
     "Time from the first byte of a request to the last of its answer",

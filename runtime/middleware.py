@@ -124,4 +124,3 @@ class BodyCap:
 
 def _header(scope: Scope, name: bytes) -> bytes | None:
     return next((value for key, value in scope["headers"] if key == name), None)
-

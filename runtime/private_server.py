@@ -72,9 +72,7 @@ def wait_until(answers: Callable[[], bool], child: Child, *, seconds: float = ST
             )
         if time.monotonic() > deadline:
             child.stop()
-            raise Problem(
-                f"{child.command.name} did not answer within {seconds:g} seconds:\n{child.last_output()}"
-            )
+            raise Problem(f"{child.command.name} did not answer within {seconds:g} seconds:\n{child.last_output()}")
         time.sleep(children.POLL_SECONDS)
 
 

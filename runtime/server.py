@@ -20,6 +20,15 @@ BACKLOG = 2048
 class _Server(uvicorn.Server):
     """uvicorn without its own signal handlers: the process's `Stop` is the only way to end it."""
 
+    def __init__(self, config: uvicorn.Config, *, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -63,13 +72,9 @@ async def serve(
         timeout_keep_alive=30,
         ws="none",
     )
-    server = _Server(config)
+    server = _Server(config, on_ready=on_ready)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopping = asyncio.create_task(stop.wait_async())
-    while not server.started and not serving.done():
-        await asyncio.sleep(0.01)
-    if server.started:
-        on_ready()
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not serving.done():
         log.info("server.stopping", reason=stop.reason, drain_seconds=drain_seconds)

@@ -23,7 +23,10 @@ def application(
     lifespan: Lifespan,
     stop: Stop,
     http: HttpSettings,
+    means_unavailable: Sequence[type[Exception]] = (),
 ) -> Starlette:
+    """Compose the application. Errors in `means_unavailable` are answered with 503 and Retry-After."""
+
     @contextlib.asynccontextmanager
     async def whole_life(app: Starlette) -> AsyncIterator[None]:
         async with lifespan():
@@ -41,6 +44,7 @@ def application(
         exception_handlers={
             errors.ApiError: errors.answer_api_error,
             HTTPException: errors.answer_http_exception,
+            **dict.fromkeys(means_unavailable, errors.answer_unavailable),
         },
         lifespan=whole_life,
     )

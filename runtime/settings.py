@@ -13,31 +13,52 @@ from runtime.options import option
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:
     address: DatabaseAddress | None = option(
-        "NOVEL_DATABASE_URL", options.optional(parse_database), None, "Database, as mysql://user:pass@host:port/db", secret=True
+        "NOVEL_DATABASE_URL",
+        options.optional(parse_database),
+        None,
+        "Database, as mysql://user:pass@host:port/db",
+        secret=True,
     )
     table_prefix: str = option(
-        "NOVEL_TABLE_PREFIX", options.table_prefix, "wp_", "Prefix of every table, as in WordPress's wp-config.php"
+        "NOVEL_TABLE_PREFIX",
+        options.table_prefix,
+        "wp_",
+        "Prefix of every table, as in WordPress's wp-config.php",
     )
     pool_size: int = option(
-        "NOVEL_DATABASE_POOL_SIZE", options.number(minimum=1, maximum=500), 10, "Connections one API process may hold"
+        "NOVEL_DATABASE_POOL_SIZE",
+        options.number(minimum=1, maximum=500),
+        10,
+        "Connections one API process may hold",
     )
     pool_wait_seconds: float = option(
-        "NOVEL_DATABASE_POOL_WAIT_SECONDS", options.seconds(minimum=0.1, maximum=60), 5.0,
+        "NOVEL_DATABASE_POOL_WAIT_SECONDS",
+        options.seconds(minimum=0.1, maximum=60),
+        5.0,
         "How long a request waits for a free connection before it is answered with 503",
     )
     connect_seconds: float = option(
-        "NOVEL_DATABASE_CONNECT_SECONDS", options.seconds(minimum=0.1, maximum=60), 5.0, "Time allowed to open a connection"
+        "NOVEL_DATABASE_CONNECT_SECONDS",
+        options.seconds(minimum=0.1, maximum=60),
+        5.0,
+        "Time allowed to open a connection",
     )
     statement_seconds: float = option(
-        "NOVEL_DATABASE_STATEMENT_SECONDS", options.seconds(minimum=0.1, maximum=3600), 10.0,
+        "NOVEL_DATABASE_STATEMENT_SECONDS",
+        options.seconds(minimum=0.1, maximum=3600),
+        10.0,
         "Time the server gives one statement of an API process",
     )
     lock_wait_seconds: int = option(
-        "NOVEL_DATABASE_LOCK_WAIT_SECONDS", options.number(minimum=1, maximum=600), 5,
+        "NOVEL_DATABASE_LOCK_WAIT_SECONDS",
+        options.number(minimum=1, maximum=600),
+        5,
         "How long a statement waits for another's row lock before it is rolled back and tried again",
     )
     migration_lock_seconds: int = option(
-        "NOVEL_MIGRATION_LOCK_SECONDS", options.number(minimum=1, maximum=3600), 60,
+        "NOVEL_MIGRATION_LOCK_SECONDS",
+        options.number(minimum=1, maximum=3600),
+        60,
         "How long a migration waits for another migration, or for readers of a table it changes",
     )
 
@@ -45,13 +66,22 @@ class DatabaseSettings:
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
     address: RedisAddress | None = option(
-        "NOVEL_REDIS_URL", options.optional(parse_redis), None, "Redis, as redis://host:port/0; empty: go without", secret=True
+        "NOVEL_REDIS_URL",
+        options.optional(parse_redis),
+        None,
+        "Redis, as redis://host:port/0; empty: go without",
+        secret=True,
     )
     timeout_seconds: float = option(
-        "NOVEL_REDIS_TIMEOUT_SECONDS", options.seconds(minimum=0.01, maximum=10), 0.25, "Time allowed for one Redis command"
+        "NOVEL_REDIS_TIMEOUT_SECONDS",
+        options.seconds(minimum=0.01, maximum=10),
+        0.25,
+        "Time allowed for one Redis command",
     )
     retry_seconds: float = option(
-        "NOVEL_REDIS_RETRY_SECONDS", options.seconds(minimum=0.1, maximum=300), 2.0,
+        "NOVEL_REDIS_RETRY_SECONDS",
+        options.seconds(minimum=0.1, maximum=300),
+        2.0,
         "How long Redis is left alone after it failed, before one request tries it again",
     )
 
@@ -59,33 +89,55 @@ class RedisSettings:
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
     public_url: str | None = option(
-        "NOVEL_PUBLIC_URL", options.optional(options.web_address), None, "Address under which clients reach this service"
+        "NOVEL_PUBLIC_URL",
+        options.optional(options.web_address),
+        None,
+        "Address under which clients reach this service",
     )
     max_body_bytes: int = option(
-        "NOVEL_MAX_BODY_BYTES", options.number(minimum=1024, maximum=1 << 30), 16 << 20,
+        "NOVEL_MAX_BODY_BYTES",
+        options.number(minimum=1024, maximum=1 << 30),
+        16 << 20,
         "Largest request body, as sent, that any route reads",
     )
     drain_seconds: float = option(
-        "NOVEL_DRAIN_SECONDS", options.seconds(minimum=0, maximum=600), 10.0, "Time requests under way get to finish at a stop"
+        "NOVEL_DRAIN_SECONDS",
+        options.seconds(minimum=0, maximum=600),
+        10.0,
+        "Time requests under way get to finish at a stop",
     )
     unready_seconds: float = option(
-        "NOVEL_UNREADY_SECONDS", options.seconds(minimum=0, maximum=120), 0.0,
+        "NOVEL_UNREADY_SECONDS",
+        options.seconds(minimum=0, maximum=120),
+        0.0,
         "Time between /readyz turning off and the stop, so that a load balancer looks away first",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    format: str = option("NOVEL_LOG_FORMAT", options.one_of("auto", "json", "human"), "auto",
-                         "json, human, or auto: human on a terminal and json elsewhere")
-    level: str = option("NOVEL_LOG_LEVEL", options.one_of("debug", "info", "warning", "error"), "info", "Least level that is logged")
+    format: str = option(
+        "NOVEL_LOG_FORMAT",
+        options.one_of("auto", "json", "human"),
+        "auto",
+        "json, human, or auto: human on a terminal and json elsewhere",
+    )
+    level: str = option(
+        "NOVEL_LOG_LEVEL",
+        options.one_of("debug", "info", "warning", "error"),
+        "info",
+        "Least level that is logged",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class SecretSettings:
     master_key: str | None = option(
-        "NOVEL_MASTER_KEY", options.optional(options.master_key), None,
-        "Key from which every API key's secret is derived: at least 32 characters", secret=True,
+        "NOVEL_MASTER_KEY",
+        options.optional(options.master_key),
+        None,
+        "Key from which every API key's secret is derived: at least 32 characters",
+        secret=True,
     )
 
 
@@ -111,7 +163,7 @@ GROUPS: dict[str, type] = {
 
 def load(environ: Mapping[str, str]) -> Settings:
     """Read every setting, or raise BadSetting naming the first variable that is wrong."""
-    groups = {name: options.read(cls, environ) for name, cls in GROUPS.items()}
+    groups: dict[str, Any] = {name: options.read(cls, environ) for name, cls in GROUPS.items()}
     return Settings(**groups, unknown=tuple(_unknown(environ)))
 
 

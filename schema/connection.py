@@ -17,16 +17,17 @@ Row = tuple[Any, ...]
 class Connection:
     """A connection that knows its dialect and its table prefix. Autocommit is on."""
 
-    def __init__(self, raw: "pymysql.Connection[Any]", *, address: DatabaseAddress, table_prefix: str) -> None:
-        self.raw = raw
+    def __init__(self, raw: Any, *, address: DatabaseAddress, table_prefix: str) -> None:
+        self.raw = raw  # pymysql's; its stubs lack what we need
         self.address = address
         self.table_prefix = table_prefix
-        self.dialect = dialect.detect(raw.get_server_info())
+        self.dialect = dialect.detect(raw.server_version)
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Run a statement; returns how many rows it changed or found."""
         with self.raw.cursor() as cursor:
-            return cursor.execute(self._written(sql), tuple(parameters) or None)
+            changed: int = cursor.execute(self._written(sql), tuple(parameters) or None)
+            return changed
 
     def fetch_all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         with self.raw.cursor() as cursor:
@@ -36,6 +37,18 @@ class Connection:
     def fetch_one(self, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
         rows = self.fetch_all(sql, parameters)
         return rows[0] if rows else None
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of the block or nothing of it."""
+        self.raw.begin()
+        try:
+            yield
+        except BaseException:
+            if self.raw.open:
+                self.raw.rollback()
+            raise
+        self.raw.commit()
 
     def table(self, written: str) -> str:
         """The real name of a table written as `wp_...`."""
@@ -98,8 +111,7 @@ def explain(error: BaseException, address: DatabaseAddress) -> Problem | None:
     who = f"{address.user!r} at {address.host}:{address.port}"
     if number in (2002, 2003):
         return Problem(
-            f"no database server answers at {address.host}:{address.port}."
-            " Start it, or correct NOVEL_DATABASE_URL."
+            f"no database server answers at {address.host}:{address.port}. Start it, or correct NOVEL_DATABASE_URL."
         )
     if number in (2006, 2013, 2014):
         return Problem(
@@ -129,5 +141,7 @@ def explain(error: BaseException, address: DatabaseAddress) -> Problem | None:
             " Point NOVEL_DATABASE_URL at the primary, or make it writable: SET GLOBAL read_only = 0;"
         )
     if number == 1040:
-        return Problem(f"the database server at {address.host}:{address.port} has no free connection (max_connections).")
+        return Problem(
+            f"the database server at {address.host}:{address.port} has no free connection (max_connections)."
+        )
     return None

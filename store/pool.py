@@ -12,7 +12,7 @@ import contextlib
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from asyncmy.errors import MySQLError
 from prometheus_client import Counter, Gauge

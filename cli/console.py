@@ -1,0 +1,34 @@
+"""What the command line says, and how: plain words on stdout, problems in one line on stderr."""
+
+import os
+from dataclasses import dataclass
+
+import click
+
+from runtime import logs, settings
+from runtime.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every command is given."""
+
+    settings: Settings
+
+
+def load_context(*, log_level: str | None = None) -> Context:
+    """Read the settings and set up logs; warn of variables that look like ours but are not."""
+    loaded = settings.load(os.environ)
+    logs.configure(format=loaded.logs.format, level=log_level or loaded.logs.level)
+    for name in loaded.unknown:
+        click.echo(f"novel: warning: unknown variable {name}", err=True)
+    return Context(loaded)
+
+
+def say(text: str = "") -> None:
+    click.echo(text)
+
+
+def mark(text: str, colour: str) -> str:
+    """Colour on a terminal only: click strips it elsewhere."""
+    return click.style(text, fg=colour)

@@ -1,0 +1,89 @@
+"""`novel serve`: the HTTP services, in one process or several."""
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import click
+import uvloop
+
+from cli import compose
+from cli.console import load_context, say
+from runtime import metrics, server
+from runtime.children import Command
+from runtime.settings import Settings
+from runtime.shutdown import Stop, on_signals
+from runtime.supervisor import Supervisor
+from schema import connection, version
+
+
+@click.command()
+@click.argument("service", type=click.Choice([*compose.SERVICES, "all"]), default="all")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on.")
+@click.option(
+    "--processes", default=1, show_default=True, type=click.IntRange(1, 64), help="How many processes answer."
+)
+@click.option("--fd", type=int, hidden=True, help="A listening socket inherited from the parent.")
+def serve(service: str, host: str, port: int, processes: int, fd: int | None) -> None:
+    """Serve one of the services, or all of them, until SIGTERM or Ctrl-C."""
+    settings = load_context().settings
+    with connection.connect(settings.database) as conn:
+        version.require(version.current(conn), place=conn.address.place)
+    listener = socket.socket(fileno=fd) if fd is not None else server.listen(host, port)
+    with on_signals(Stop()) as stop:
+        if processes == 1:
+            _run(settings, service, listener, stop, announce=fd is None)
+        else:
+            _supervise(service, listener, stop, processes)
+
+
+def _run(settings: Settings, service: str, listener: socket.socket, stop: Stop, *, announce: bool) -> None:
+    names = compose.SERVICES if service == "all" else (service,)
+
+    def on_ready() -> None:
+        if announce:
+            say(f"Serving {service} on {_address(listener)}")
+
+    async def run() -> None:
+        await server.serve(
+            compose.application(settings, names, stop=stop),
+            listener,
+            stop=stop,
+            drain_seconds=settings.http.drain_seconds,
+            unready_seconds=settings.http.unready_seconds,
+            on_ready=on_ready,
+        )
+
+    uvloop.run(run())
+
+
+def _supervise(service: str, listener: socket.socket, stop: Stop, processes: int) -> None:
+    """Several processes accept from one socket and share their metrics; whichever dies is started again."""
+    shared = Path(tempfile.mkdtemp(prefix="novel-metrics-"))
+    os.environ[metrics.SHARED_DIRECTORY_VARIABLE] = str(shared)
+    supervisor = Supervisor(stop)
+    try:
+        for number in range(1, processes + 1):
+            supervisor.add(partial(child_command, service, listener, name=f"api-{number}"))
+        say(f"Serving {service} on {_address(listener)} with {processes} processes")
+        supervisor.run()
+    finally:
+        supervisor.stop_all()
+        shutil.rmtree(shared, ignore_errors=True)
+
+
+def child_command(service: str, listener: socket.socket, *, name: str, **more: object) -> Command:
+    """A process that serves on a socket of ours."""
+    descriptor = listener.fileno()
+    argv = (sys.executable, "-m", "cli", "serve", service, "--fd", str(descriptor))
+    return Command(name=name, argv=argv, pass_fds=(descriptor,), **more)  # type: ignore[arg-type]
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

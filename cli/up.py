@@ -1,0 +1,223 @@
+"""`novel up`: everything on this machine, from an empty folder to a page that answers, kept alive until Ctrl-C."""
+
+import fcntl
+import http.client
+import json
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from cli.console import load_context, mark, say
+from cli.serve import child_command
+from runtime import ports, private_server, server
+from runtime.children import end_leftover
+from runtime.private_redis import PrivateRedis
+from runtime.private_server import private_directory, remembered_secret, write_private
+from runtime.problems import Problem
+from runtime.settings import Settings, load
+from runtime.shutdown import Stop, on_signals
+from runtime.supervisor import Supervisor
+from schema import connection, migrator
+from schema.private_database import PrivateDatabase
+from store import administrators, api_keys
+
+HOST = "127.0.0.1"
+DEFAULT_PORT = 8080
+DEMO_KEY_NAME = "demo"
+ADMIN = "admin"
+MAX_LOG_BYTES = 10 << 20
+
+
+@click.command()
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(".local"),
+    show_default=True,
+    help="Where the servers keep their data.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    help=f"Port to serve on. [default: {DEFAULT_PORT}, or the next free one]",
+)
+@click.option("--no-demo", is_flag=True, help="Push no demo catalogue.")
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write addresses and credentials here, as JSON, once requests are accepted.",
+)
+def up(data_dir: Path, port: int | None, no_demo: bool, ready_file: Path | None) -> None:
+    """Run everything on this machine: database, Redis, migrations, API. Ctrl-C stops all of it.
+
+    Set NOVEL_DATABASE_URL or NOVEL_REDIS_URL to use servers you already have.
+    """
+    settings = load_context(log_level="warning").settings
+    directory = private_directory(data_dir.absolute())
+    if ready_file:
+        ready_file.unlink(missing_ok=True)
+    with _only_one(directory), on_signals(Stop()) as stop:
+        supervisor = Supervisor(stop)
+        try:
+            ready = _start(settings, directory, _listen(port), supervisor)
+            if ready_file:
+                write_private(ready_file, json.dumps(ready, indent=2) + "\n")
+            if not stop.requested:
+                _announce(ready, directory)
+            supervisor.run()
+            say("Stopping ...")
+        finally:
+            supervisor.stop_all()
+            if ready_file:
+                ready_file.unlink(missing_ok=True)
+    say("Stopped.")
+
+
+def _start(settings: Settings, directory: Path, listener: socket.socket, supervisor: Supervisor) -> dict[str, str]:
+    """Start everything in the order of dependence; returns what the ready file says."""
+    environ = dict(os.environ)
+    if settings.database.address is None:
+        say("Starting MariaDB ...")
+        environ["NOVEL_DATABASE_URL"] = _start_database(directory, supervisor)
+    if settings.redis.address is None and "NOVEL_REDIS_URL" not in environ:
+        say("Starting Redis ...")
+        environ["NOVEL_REDIS_URL"] = _start_redis(directory, supervisor)
+    if settings.secrets.master_key is None:
+        environ["NOVEL_MASTER_KEY"] = remembered_secret(directory / "master.key")
+    settings = load(environ)
+    credentials = _prepare_database(settings, directory)
+    say("Starting the API ...")
+    _start_api(listener, environ, directory, supervisor)
+    base_url = f"http://{HOST}:{listener.getsockname()[1]}"
+    assert settings.database.address is not None
+    return {
+        "base_url": base_url,
+        "admin_url": f"{base_url}/admin/",
+        "database_url": settings.database.address.url,
+        "redis_url": settings.redis.address.url if settings.redis.address else "",
+        **credentials,
+    }
+
+
+def _start_database(directory: Path, supervisor: Supervisor) -> str:
+    database = PrivateDatabase(directory / "mariadb")
+    _trim(database.directory / "error.log")
+    database.server.prepare()
+    database.server.wait(supervisor.add(database.server.command))
+    return database.address.url
+
+
+def _start_redis(directory: Path, supervisor: Supervisor) -> str:
+    redis = PrivateRedis(directory / "redis")
+    _trim(redis.directory / "server.log")
+    redis.prepare()
+    redis.wait(supervisor.add(redis.command))
+    return redis.url
+
+
+def _prepare_database(settings: Settings, directory: Path) -> dict[str, str]:
+    """Migrate, and make sure of an administrator and a key to push with."""
+    master_key = settings.secrets.master_key
+    assert master_key is not None
+    password = remembered_secret(directory / "admin.password")
+    with connection.connect(settings.database, statement_seconds=0) as conn:
+        for migration in migrator.migrate(conn, lock_seconds=settings.database.migration_lock_seconds):
+            say(f"Migrated: {migration.name}")
+        administrators.ensure(conn, login=ADMIN, email=f"{ADMIN}@localhost", password=password, operator="novel up")
+        key = api_keys.find_active(conn, name=DEMO_KEY_NAME)
+        if key is None:
+            key_id, secret = api_keys.create(
+                conn,
+                name=DEMO_KEY_NAME,
+                permissions=api_keys.PERMISSIONS,
+                master_key=master_key,
+                operator="novel up",
+            )
+        else:
+            key_id, secret = key.key_id, api_keys.check_secret(key, master_key)
+    return {"key_id": key_id, "secret": secret, "admin_user": ADMIN, "admin_password": password}
+
+
+def _start_api(listener: socket.socket, environ: Mapping[str, str], directory: Path, supervisor: Supervisor) -> None:
+    logs_directory = private_directory(directory / "logs")
+    command = child_command(
+        "all",
+        listener,
+        name="api",
+        environ=environ,
+        output=logs_directory / "api.log",
+        pid_file=directory / "api.pid",
+        marker="-m cli serve",
+    )
+    _trim(logs_directory / "api.log")
+    end_leftover(command)
+    child = supervisor.add(lambda: command)
+    private_server.wait_until(lambda: _is_ready(listener), child)
+
+
+def _is_ready(listener: socket.socket) -> bool:
+    client = http.client.HTTPConnection(HOST, listener.getsockname()[1], timeout=5)
+    try:
+        client.request("GET", "/readyz")
+        return client.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        client.close()
+
+
+def _listen(port: int | None) -> socket.socket:
+    if port is not None:
+        return server.listen(HOST, port)
+    free = next((number for number in range(DEFAULT_PORT, DEFAULT_PORT + 20) if ports.is_free(number)), DEFAULT_PORT)
+    if free != DEFAULT_PORT:
+        say(f"Port {DEFAULT_PORT} is in use; using {free}.")
+    return server.listen(HOST, free)
+
+
+class _only_one:
+    """Two of us on one data folder would take each other's servers for leftovers."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._file: TextIO | None = None
+
+    def __enter__(self) -> None:
+        path = self._directory / "up.lock"
+        self._file = path.open("a+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.seek(0)
+            holder = self._file.read().strip()
+            raise Problem(
+                f"novel up already runs on {self._directory} (process {holder}). Stop it first,"
+                " or choose another folder with --data-dir."
+            ) from None
+        self._file.truncate(0)
+        self._file.write(str(os.getpid()))
+        self._file.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self._file:
+            self._file.close()
+
+
+def _trim(log_file: Path) -> None:
+    """Keep one older file at most, so that logs of a development machine stay bounded."""
+    if log_file.exists() and log_file.stat().st_size > MAX_LOG_BYTES:
+        log_file.replace(log_file.with_suffix(".log.old"))
+
+
+def _announce(ready: Mapping[str, str], directory: Path) -> None:
+    say()
+    say(mark("The novel service is running.", "green"))
+    say(f"  API        {ready['base_url']}/wp-json/novel/v1")
+    say(f"  Admin      {ready['admin_url']}   (user {ready['admin_user']}, password {ready['admin_password']})")
+    say(f"  Ingest key {ready['key_id']}   (secret {ready['secret']})")
+    say(f"  Logs       {directory}/logs/")
+    say("Ctrl-C stops it.")

@@ -1,0 +1,58 @@
+"""Administrators, written as WordPress writes them: a row in `wp_users`, the rest in `wp_usermeta`."""
+
+import bcrypt
+
+from schema import journal
+from schema.connection import Connection
+
+# PHP's serialize() of ['administrator' => true].
+_CAPABILITIES = 'a:1:{s:13:"administrator";b:1;}'
+_LEVEL = "10"
+
+# Reads KEY user_login_key.
+_FIND = "SELECT ID, user_pass FROM wp_users WHERE user_login = %s"
+_INSERT = """
+    INSERT INTO wp_users (user_login, user_pass, user_nicename, user_email, user_registered, display_name)
+    VALUES (%s, %s, %s, %s, UTC_TIMESTAMP(), %s)
+"""
+_USER_ID = "SELECT LAST_INSERT_ID()"
+_INSERT_META = "INSERT INTO wp_usermeta (user_id, meta_key, meta_value) VALUES (%s, %s, %s)"
+_SET_PASSWORD = "UPDATE wp_users SET user_pass = %s WHERE ID = %s"  # noqa: S105  a statement, not a password
+
+
+def ensure(conn: Connection, *, login: str, email: str, password: str, operator: str) -> bool:
+    """Make sure that this administrator exists with this password; says whether one was made."""
+    with conn.transaction():
+        row = conn.fetch_one(_FIND, (login,))
+        if row is not None:
+            if not _matches(password, row[1]):
+                conn.execute(_SET_PASSWORD, (hash_password(password), row[0]))
+            return False
+        conn.execute(_INSERT, (login, hash_password(password), login, email, login))
+        (user_id,) = conn.fetch_one(_USER_ID) or (0,)
+        for key, value in (
+            ("nickname", login),
+            (f"{conn.table_prefix}capabilities", _CAPABILITIES),
+            (f"{conn.table_prefix}user_level", _LEVEL),
+        ):
+            conn.execute(_INSERT_META, (user_id, key, value))
+        journal.append(
+            conn,
+            "administrator.created",
+            f"Administrator {login} was created by {operator}.",
+            reference=str(user_id),
+            context={"operator": operator},
+        )
+    return True
+
+
+def hash_password(password: str) -> str:
+    """bcrypt in the spelling of PHP, which every WordPress since 3.x verifies."""
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(12)).decode().replace("$2b$", "$2y$", 1)
+
+
+def _matches(password: str, stored: str) -> bool:
+    try:
+        return bcrypt.checkpw(password.encode(), stored.replace("$2y$", "$2b$", 1).encode())
+    except ValueError:  # not a bcrypt hash
+        return False
