@@ -47,7 +47,7 @@ def sql_in(file: Path, source: str | None = None) -> Iterator[Found]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside_f_strings:
             text, is_formatted = node.value, False
         elif isinstance(node, ast.JoinedStr):
-            text = "".join(v.value if isinstance(v, ast.Constant) else "{}" for v in node.values)
+            text = "".join(str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values)
             is_formatted = True
         else:
             continue
