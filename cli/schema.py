@@ -13,7 +13,8 @@ from schema import connection, drift, drop, migrations, migrator, version
 @click.command()
 def migrate() -> None:
     """Bring the database to the newest schema. Safe to run at any time, also twice."""
-    settings = load_context(log_level="warning").settings.database
+    # The bar shows what is done and a failure ends the command with its one line: the log would say both again.
+    settings = load_context(log_level="critical").settings.database
     with connection.connect(settings, statement_seconds=0) as conn:
         todo = migrator.pending(conn)
         if not todo:
