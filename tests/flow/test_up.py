@@ -1,0 +1,134 @@
+"""`novel up` as a person uses it: started, used, interrupted, killed, started again."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import clean_environ, novel_executable
+
+
+class Running:
+    """A `novel up` of a test."""
+
+    def __init__(self, directory: Path, **variables: str) -> None:
+        self.directory = directory
+        self.ready_file = directory.with_suffix(".ready")
+        self.ready_file.unlink(missing_ok=True)  # of a run that was killed
+        self.output = directory.with_suffix(".out")
+        self.process = subprocess.Popen(
+            [novel_executable(), "up", "--data-dir", directory, "--ready-file", self.ready_file],
+            env=clean_environ(variables),
+            stdin=subprocess.DEVNULL,
+            stdout=(output := self.output.open("a")),
+            stderr=subprocess.STDOUT,
+        )
+        output.close()
+        wait_for(lambda: self.ready_file.exists() or self.process.poll() is not None, seconds=60)
+        assert self.ready_file.exists(), self.said()
+        self.ready: dict[str, str] = json.loads(self.ready_file.read_text())
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def get(self, path: str) -> tuple[int, Any]:
+        try:
+            with urllib.request.urlopen(self.ready["base_url"] + path, timeout=10) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+
+def wait_for(condition: Callable[[], object], *, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def processes_of(directory: Path) -> list[int]:
+    """Living processes whose command line or environment names the folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            continue
+        if str(directory).encode() in text and not zombie:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture
+def directory(scratch: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    directory = scratch / f"up-{abs(hash(request.node.name)):x}"
+    yield directory
+    for pid in processes_of(directory):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_up_answers_and_ctrl_c_leaves_no_process_behind(directory: Path) -> None:
+    running = Running(directory, NOVEL_MARK=str(directory))
+    assert set(running.ready) == {
+        "base_url",
+        "admin_url",
+        "database_url",
+        "redis_url",
+        "key_id",
+        "secret",
+        "admin_user",
+        "admin_password",
+    }
+    assert running.ready_file.stat().st_mode & 0o777 == 0o600
+    assert running.get("/healthz")[0] == 200
+    assert json.loads(running.get("/readyz")[1])["status"] == "ready"
+    assert b"novel_http_requests_total" in running.get("/metrics")[1]
+    assert "novel/v1" in json.loads(running.get("/wp-json/")[1])["namespaces"]
+    assert running.get("/admin/")[0] == 200
+    assert len(processes_of(directory)) >= 4
+    assert running.stop() == 0
+    assert processes_of(directory) == []
+    assert not running.ready_file.exists()
+    assert "Stopped." in running.said()
+
+
+def test_after_kill_9_it_starts_again_with_the_same_credentials(directory: Path) -> None:
+    first = Running(directory)
+    first.process.kill()
+    first.process.wait()
+    second = Running(directory)
+    assert second.get("/readyz")[0] == 200
+    kept = ("database_url", "redis_url", "key_id", "secret", "admin_password")
+    assert [second.ready[name] for name in kept] == [first.ready[name] for name in kept]
+    assert second.stop(signal.SIGTERM) == 0
+
+
+def test_a_second_up_on_the_same_folder_is_refused(directory: Path) -> None:
+    running = Running(directory)
+    second = subprocess.run(
+        [novel_executable(), "up", "--data-dir", directory],
+        env=clean_environ({}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert second.returncode == 1
+    assert f"already runs on {directory} (process {running.process.pid})" in second.stderr
+    assert running.get("/readyz")[0] == 200
+    assert running.stop() == 0
