@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute
 
 from admin import status
 from readapi import route_index
+from readapi.rest_route import RestRoute
 from runtime import service
 from runtime.health import Check
 from runtime.settings import Settings
@@ -47,7 +48,7 @@ def application(settings: Settings, names: Sequence[str], *, stop: Stop) -> Star
             await database.close()
             await redis.close()
 
-    return service.application(
+    app = service.application(
         routes,
         checks=checks,
         lifespan=lifespan,
@@ -55,3 +56,5 @@ def application(settings: Settings, names: Sequence[str], *, stop: Stop) -> Star
         http=settings.http,
         means_unavailable=(errors.DatabaseUnavailable,),
     )
+    app.add_middleware(RestRoute)  # outermost, so that logs and metrics see the address it stands for
+    return app

@@ -1,5 +1,6 @@
 """`novel`: the command line."""
 
+import os
 import sys
 
 import click
@@ -27,6 +28,19 @@ novel.add_command(doctor.doctor)
 def main() -> None:
     """Run a command. What a person can mend is one line on stderr, never a traceback."""
     try:
+        _run()
+    except BrokenPipeError:  # whoever read our output has gone
+        _forget_output()
+        sys.exit(1)
+    except OSError as error:  # a file, folder or disk that the person named or owns
+        _forget_output()
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"novel: {place}{error.strerror or error}.", err=True)
+        sys.exit(1)
+
+
+def _run() -> None:
+    try:
         novel(standalone_mode=False)
     except Problem as problem:
         click.echo(f"novel: {problem}", err=True)
@@ -40,5 +54,11 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("novel: stopped.", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(1)
+
+
+def _forget_output() -> None:
+    """What could not be written must not be tried again, and complained of, when Python ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -26,7 +26,7 @@ def migrate() -> None:
                 lock_seconds=settings.migration_lock_seconds,
                 on_applied=lambda migration, seconds: step(1),
             )
-        names = ", ".join(migration.name for migration in applied)
+        names = ", ".join(migration.name for migration in applied) or "nothing: another migration did it meanwhile"
         say(f"{conn.address.place} is now at schema version {version.current(conn)} (applied {names}).")
 
 
@@ -53,6 +53,7 @@ def check() -> None:
     with connection.connect(load_context().settings.database, statement_seconds=0) as conn:
         there = version.current(conn)
         version.require(there, place=conn.address.place)
+        version.require_known(there, place=conn.address.place)
         differences = drift.check(conn)
     for difference in differences:
         say(difference)

@@ -73,6 +73,7 @@ def _supervise(service: str, listener: socket.socket, stop: Stop, processes: int
         say(f"Serving {service} on {_address(listener)} with {processes} processes")
         supervisor.run()
     finally:
+        listener.close()  # or the kernel goes on taking connections that nobody will answer
         supervisor.stop_all()
         shutil.rmtree(shared, ignore_errors=True)
 

@@ -60,10 +60,11 @@ def up(data_dir: Path, port: int | None, no_demo: bool, ready_file: Path | None)
     directory = private_directory(data_dir.absolute())
     if ready_file:
         ready_file.unlink(missing_ok=True)
-    with _only_one(directory), on_signals(Stop()) as stop:
+    # The listener stays open here, because a new API process is handed the same one.
+    with _only_one(directory), on_signals(Stop()) as stop, _listen(port) as listener:
         supervisor = Supervisor(stop)
         try:
-            ready = _start(settings, directory, _listen(port), supervisor)
+            ready = _start(settings, directory, listener, supervisor)
             if ready_file:
                 write_private(ready_file, json.dumps(ready, indent=2) + "\n")
             if not stop.requested:

@@ -9,6 +9,8 @@ from schema.connection import Connection
 _CAPABILITIES = 'a:1:{s:13:"administrator";b:1;}'
 _LEVEL = "10"
 
+# Makers take turns at this row (UNIQUE option_name): WordPress has no unique key on the login to stop the second one.
+_TAKE_TURN = "SELECT option_id FROM wp_options WHERE option_name = 'novel_db_version' FOR UPDATE"
 # Reads KEY user_login_key.
 _FIND = "SELECT ID, user_pass FROM wp_users WHERE user_login = %s"
 _INSERT = """
@@ -23,6 +25,7 @@ _SET_PASSWORD = "UPDATE wp_users SET user_pass = %s WHERE ID = %s"  # noqa: S105
 def ensure(conn: Connection, *, login: str, email: str, password: str, operator: str) -> bool:
     """Make sure that this administrator exists with this password; says whether one was made."""
     with conn.transaction():
+        conn.fetch_one(_TAKE_TURN)
         row = conn.fetch_one(_FIND, (login,))
         if row is not None:
             if not _matches(password, row[1]):

@@ -50,7 +50,7 @@ def check_secret(key: ApiKey, master_key: str) -> str:
     secret = derive_secret(master_key, key.key_id)
     try:
         argon2.PasswordHasher().verify(key.secret_hash, secret)
-    except (argon2.exceptions.VerifyMismatchError, argon2.exceptions.InvalidHashError):
+    except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
         raise Problem(
             f"API key {key.key_id} was made under another master key. Set NOVEL_MASTER_KEY to the one it was made with."
         ) from None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import asyncmy
@@ -9,7 +10,8 @@ from asyncmy.errors import MySQLError
 
 from runtime.addresses import DatabaseAddress
 from schema import dialect, prefix, session
-from store import errors
+from store import errors, statements
+from store.statements import Parameters, Result, Statements
 
 Row = tuple[Any, ...]
 
@@ -20,11 +22,11 @@ NETWORK_GRACE_SECONDS = 5.0
 class Connection:
     """SQL goes in as written for `wp_` tables, with `%s` for values. Rows come out as tuples."""
 
-    __slots__ = ("_cursor", "_deadline_seconds", "_prefix", "_raw", "_unfinished", "aborted", "dialect")
+    __slots__ = ("_deadline_seconds", "_prefix", "_raw", "_statements", "_unfinished", "aborted", "dialect")
 
     def __init__(self, raw: Any, *, table_prefix: str, statement_seconds: float) -> None:
         self._raw = raw
-        self._cursor = raw.cursor()
+        self._statements = Statements(raw)
         self._prefix = table_prefix
         self._deadline_seconds = statement_seconds + NETWORK_GRACE_SECONDS
         self._unfinished = False
@@ -37,31 +39,38 @@ class Connection:
         """False once a statement was begun and its answer not read: the next reader would get that answer."""
         return not self._unfinished and self._raw.connected and not self._raw._stream_broken
 
-    async def fetch_all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        await self._run(self._cursor.execute, sql, tuple(parameters) or None)
-        return list(self._cursor._rows or ())
+    async def fetch_all(self, sql: str, parameters: Parameters = ()) -> list[Row]:
+        result = await self._execute(sql, parameters)
+        return list(result.rows or ())
 
-    async def fetch_one(self, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
+    async def fetch_one(self, sql: str, parameters: Parameters = ()) -> Row | None:
         rows = await self.fetch_all(sql, parameters)
         return rows[0] if rows else None
 
-    async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+    async def execute(self, sql: str, parameters: Parameters = ()) -> int:
         """Run a statement; returns how many rows it changed."""
-        return await self._run(self._cursor.execute, sql, tuple(parameters) or None)
+        result = await self._execute(sql, parameters)
+        return result.affected_rows
 
-    async def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
-        """Run an INSERT for many rows in one round trip; returns how many rows it changed."""
-        return await self._run(self._cursor.executemany, sql, rows) if rows else 0
+    async def execute_many(self, sql: str, rows: Sequence[Parameters]) -> int:
+        """Run an INSERT for many rows; returns how many it changed.
+
+        Call it in a transaction: many rows take several statements.
+        """
+        changed = 0
+        for chunk in statements.chunks(rows):
+            changed += await self.execute(statements.for_rows(sql, len(chunk)), tuple(chain.from_iterable(chunk)))
+        return changed
 
     async def begin(self) -> None:
         self.aborted = None
-        await self._run(self._raw.query, "START TRANSACTION")
+        await self._execute("START TRANSACTION")
 
     async def commit(self) -> None:
-        await self._run(self._raw.query, "COMMIT")
+        await self._execute("COMMIT")
 
     async def rollback(self) -> None:
-        await self._run(self._raw.query, "ROLLBACK")
+        await self._execute("ROLLBACK")
         self.aborted = None
 
     def discard(self) -> None:
@@ -72,13 +81,18 @@ class Connection:
     async def close(self) -> None:
         await self._raw.ensure_closed()
 
-    async def _run(self, call: Any, sql: str, *arguments: Any) -> int:
+    async def _execute(self, sql: str, parameters: Parameters = ()) -> Result:
         if self._unfinished:
             raise RuntimeError("a connection runs one statement at a time")
+        sql = prefix.rewrite(sql, self._prefix)
         self._unfinished = True
         try:
             async with asyncio.timeout(self._deadline_seconds):
-                changed: int = await call(prefix.rewrite(sql, self._prefix), *arguments)
+                # What has no values is rare or short (COMMIT), and gains nothing by being prepared.
+                if parameters:
+                    result = await self._statements.execute(sql, parameters)
+                else:
+                    result = await self._statements.execute_as_text(sql)
         except TimeoutError as error:
             raise errors.DatabaseUnavailable("the database gave no answer in time") from error
         except MySQLError as error:
@@ -89,7 +103,7 @@ class Connection:
                 raise errors.StatementTimeout("a statement took longer than it may") from error
             raise
         self._unfinished = False
-        return changed
+        return result
 
 
 async def connect(

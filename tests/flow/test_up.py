@@ -4,16 +4,17 @@ import json
 import os
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import clean_environ, novel_executable
+from tests.processes import processes_of, wait_for
 
 
 class Running:
@@ -49,29 +50,6 @@ class Running:
     def stop(self, number: int = signal.SIGINT) -> int:
         self.process.send_signal(number)
         return self.process.wait(60)
-
-
-def wait_for(condition: Callable[[], object], *, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-
-
-def processes_of(directory: Path) -> list[int]:
-    """Living processes whose command line or environment names the folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-            zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except OSError:
-            continue
-        if str(directory).encode() in text and not zombie:
-            found.append(int(entry.name))
-    return found
 
 
 @pytest.fixture
@@ -116,6 +94,30 @@ def test_after_kill_9_it_starts_again_with_the_same_credentials(directory: Path)
     kept = ("database_url", "redis_url", "key_id", "secret", "admin_password")
     assert [second.ready[name] for name in kept] == [first.ready[name] for name in kept]
     assert second.stop(signal.SIGTERM) == 0
+
+
+def test_what_dies_is_started_again_and_the_rest_goes_on(directory: Path) -> None:
+    running = Running(directory)
+    for pid_file in ("mariadb/child.pid", "redis/child.pid", "api.pid"):
+        path = directory / pid_file
+        pid = int(path.read_text())
+        os.kill(pid, signal.SIGKILL)
+        wait_for(partial(_has_other_pid, path, pid))
+        wait_for(lambda: _is_ready(running))
+    assert running.process.poll() is None
+    assert running.stop() == 0
+
+
+def _has_other_pid(path: Path, pid: int) -> bool:
+    return path.exists() and int(path.read_text() or pid) != pid
+
+
+def _is_ready(running: Running) -> bool:
+    try:
+        status, body = running.get("/readyz")
+    except OSError:
+        return False
+    return status == 200 and all(check["ok"] for check in json.loads(body)["checks"].values())
 
 
 def test_a_second_up_on_the_same_folder_is_refused(directory: Path) -> None:
