@@ -6,6 +6,8 @@ from itertools import chain
 from typing import Any
 
 import asyncmy
+from asyncmy import converters
+from asyncmy.constants import FIELD_TYPE
 from asyncmy.errors import MySQLError
 
 from runtime.addresses import DatabaseAddress
@@ -17,6 +19,19 @@ Row = tuple[Any, ...]
 
 # The server ends a statement at its limit; if even that does not reach us, the network or the server is gone.
 NETWORK_GRACE_SECONDS = 5.0
+
+
+def _date_or_none(text: Any) -> Any:
+    """WordPress's 0000-00-00 is no date: None, as prepared statements have it, and not the driver's string."""
+    value = converters.convert_datetime(text)
+    return None if isinstance(value, str) else value
+
+
+_CONVERSIONS = converters.conversions | {
+    FIELD_TYPE.DATETIME: _date_or_none,
+    FIELD_TYPE.TIMESTAMP: _date_or_none,
+    FIELD_TYPE.DATE: _date_or_none,
+}
 
 
 class Connection:
@@ -119,6 +134,7 @@ async def connect(
                 password=address.password,
                 database=address.database,
                 charset="utf8mb4",
+                conv=_CONVERSIONS,
                 autocommit=True,
             )
             connection = Connection(raw, table_prefix=table_prefix, statement_seconds=limits.statement_seconds)

@@ -100,11 +100,7 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def _lent(self) -> AsyncIterator[Connection]:
-        try:
-            async with asyncio.timeout(self._wait_seconds):
-                await self._places.acquire()
-        except TimeoutError:
-            raise errors.DatabaseUnavailable("every database connection is in use") from None
+        await self._wait_for_place()
         try:
             conn, born = await self._take()
             IN_USE.inc()
@@ -115,6 +111,16 @@ class Pool:
                 self._give_back(conn, born)
         finally:
             self._places.release()
+
+    async def _wait_for_place(self) -> None:
+        if not self._places.locked():
+            await self._places.acquire()  # at once, without the cost of a timeout
+            return
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await self._places.acquire()
+        except TimeoutError:
+            raise errors.DatabaseUnavailable("every database connection is in use") from None
 
     async def _take(self) -> tuple[Connection, float]:
         while self._idle:

@@ -30,11 +30,6 @@ from store.pool import Pool
 ROOT = Path(__file__).parent.parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        item.add_marker(pytest.mark.anyio)
-
-
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
