@@ -7,6 +7,7 @@
 | the inserted value in an upsert | `VALUES(column)` | the same, deprecated but working in 8.x and 9.x |
 | `INSERT ... RETURNING` | yes | no: read the rows back by their unique key |
 | descending index columns | from 10.8, ignored before | yes |
+| a prepared statement, given a value of another type | takes it | converts it to the type of the first (`words` to 0) |
 | a statement's time limit | `max_statement_time`, seconds, every statement | `max_execution_time`, ms, SELECT only |
 """
 
@@ -41,6 +42,11 @@ class Dialect:
 
     @property
     def has_returning(self) -> bool:
+        return self.is_mariadb
+
+    @property
+    def retypes_parameters(self) -> bool:
+        """Whether every execution of a prepared statement takes its values as they are."""
         return self.is_mariadb
 
     @property

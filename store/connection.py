@@ -55,7 +55,7 @@ class Connection:
         return not self._unfinished and self._raw.connected and not self._raw._stream_broken
 
     async def fetch_all(self, sql: str, parameters: Parameters = ()) -> list[Row]:
-        result = await self._execute(sql, parameters)
+        result = await self._execute(sql, parameters, prepared=self.dialect.retypes_parameters)
         return list(result.rows or ())
 
     async def fetch_one(self, sql: str, parameters: Parameters = ()) -> Row | None:
@@ -64,7 +64,7 @@ class Connection:
 
     async def execute(self, sql: str, parameters: Parameters = ()) -> int:
         """Run a statement; returns how many rows it changed."""
-        result = await self._execute(sql, parameters)
+        result = await self._execute(sql, parameters, prepared=self.dialect.retypes_parameters)
         return result.affected_rows
 
     async def execute_many(self, sql: str, rows: Sequence[Parameters]) -> int:
@@ -74,7 +74,10 @@ class Connection:
         """
         changed = 0
         for chunk in statements.chunks(rows):
-            changed += await self.execute(statements.for_rows(sql, len(chunk)), tuple(chain.from_iterable(chunk)))
+            values = tuple(chain.from_iterable(chunk))
+            # Prepared on every server: here the columns give the values their types.
+            result = await self._execute(statements.for_rows(sql, len(chunk)), values, prepared=True)
+            changed += result.affected_rows
         return changed
 
     async def begin(self) -> None:
@@ -96,7 +99,7 @@ class Connection:
     async def close(self) -> None:
         await self._raw.ensure_closed()
 
-    async def _execute(self, sql: str, parameters: Parameters = ()) -> Result:
+    async def _execute(self, sql: str, parameters: Parameters = (), *, prepared: bool = False) -> Result:
         if self._unfinished:
             raise RuntimeError("a connection runs one statement at a time")
         sql = prefix.rewrite(sql, self._prefix)
@@ -104,10 +107,8 @@ class Connection:
         try:
             async with asyncio.timeout(self._deadline_seconds):
                 # What has no values is rare or short (COMMIT), and gains nothing by being prepared.
-                if parameters:
-                    result = await self._statements.execute(sql, parameters)
-                else:
-                    result = await self._statements.execute_as_text(sql)
+                run = self._statements.execute if prepared and parameters else self._statements.execute_as_text
+                result = await run(sql, parameters)
         except TimeoutError as error:
             raise errors.DatabaseUnavailable("the database gave no answer in time") from error
         except MySQLError as error:

@@ -54,11 +54,11 @@ class Statements:
             if errors.number(error) not in _RUN_AS_TEXT:
                 raise
             self._kept.pop(sql, None)
-            return await self.execute_as_text(self._raw.cursor().mogrify(sql, tuple(parameters)))
+            return await self.execute_as_text(sql, parameters)
         return result
 
-    async def execute_as_text(self, sql: str) -> Result:
-        await self._raw.query(sql)
+    async def execute_as_text(self, sql: str, parameters: Parameters) -> Result:
+        await self._raw.query(self._raw.cursor().mogrify(sql, tuple(parameters)) if parameters else sql)
         result: Result = self._raw._result
         return result
 

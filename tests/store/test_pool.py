@@ -57,12 +57,15 @@ async def test_every_connection_is_read_committed_utc_strict_and_bounded(make_po
     pool = make_pool(size=3, statement_seconds=7, lock_seconds=3)
     async with pool.reading() as first, pool.reading() as second, pool.reading() as third:
         for conn in (first, second, third):
+            own = "@@tx_isolation, @@max_statement_time"
+            if not conn.dialect.is_mariadb:
+                own = "@@transaction_isolation, @@max_execution_time / 1000"
             row = await conn.fetch_one(
-                "SELECT @@tx_isolation, @@time_zone, @@autocommit, @@max_statement_time, @@innodb_lock_wait_timeout,"
-                " @@lock_wait_timeout, @@collation_connection, @@sql_mode"
+                f"SELECT {own}, @@time_zone, @@autocommit, @@innodb_lock_wait_timeout, @@lock_wait_timeout,"
+                " @@collation_connection, @@sql_mode"
             )
             assert row is not None
-            assert row[:7] == ("READ-COMMITTED", "+00:00", 1, 7.0, 3, 3, "utf8mb4_unicode_520_ci")
+            assert row[:7] == ("READ-COMMITTED", 7, "+00:00", 1, 3, 3, "utf8mb4_unicode_520_ci")
             assert "STRICT_ALL_TABLES" in row[7]
 
 
