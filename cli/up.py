@@ -1,9 +1,11 @@
 """`novel up`: everything on this machine, from an empty folder to a page that answers, kept alive until Ctrl-C."""
 
+import contextlib
 import fcntl
 import http.client
 import json
 import os
+import shlex
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +15,13 @@ import click
 
 from cli.console import load_context, mark, say
 from cli.serve import child_command
-from runtime import ports, private_server, server
+from runtime import private_server, server
 from runtime.children import end_leftover
 from runtime.private_redis import PrivateRedis
 from runtime.private_server import private_directory, remembered_secret, write_private
 from runtime.problems import Problem
 from runtime.settings import Settings, load
+from runtime.settings import variables as settings_variables
 from runtime.shutdown import Stop, on_signals
 from runtime.supervisor import Supervisor
 from schema import connection, migrator
@@ -27,7 +30,9 @@ from store import administrators, api_keys
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
+PORTS_TRIED = 20
 DEMO_KEY_NAME = "demo"
+ENVIRONMENT = "env"
 ADMIN = "admin"
 MAX_LOG_BYTES = 10 << 20
 
@@ -90,6 +95,7 @@ def _start(settings: Settings, directory: Path, listener: socket.socket, supervi
     if settings.secrets.master_key is None:
         environ["NOVEL_MASTER_KEY"] = remembered_secret(directory / "master.key")
     settings = load(environ)
+    _remember_environment(environ, directory)
     credentials = _prepare_database(settings, directory)
     say("Starting the API ...")
     _start_api(listener, environ, directory, supervisor)
@@ -102,6 +108,12 @@ def _start(settings: Settings, directory: Path, listener: socket.socket, supervi
         "redis_url": settings.redis.address.url if settings.redis.address else "",
         **credentials,
     }
+
+
+def _remember_environment(environ: Mapping[str, str], directory: Path) -> None:
+    """For a shell that wants to use the same servers."""
+    ours = {name: value for name, value in environ.items() if name in settings_variables()}
+    write_private(directory / ENVIRONMENT, "".join(f"{name}={shlex.quote(ours[name])}\n" for name in sorted(ours)))
 
 
 def _start_database(directory: Path, supervisor: Supervisor) -> str:
@@ -172,12 +184,18 @@ def _is_ready(listener: socket.socket) -> bool:
 
 
 def _listen(port: int | None) -> socket.socket:
+    """On the port that was asked for, else on the first that is free."""
     if port is not None:
         return server.listen(HOST, port)
-    free = next((number for number in range(DEFAULT_PORT, DEFAULT_PORT + 20) if ports.is_free(number)), DEFAULT_PORT)
-    if free != DEFAULT_PORT:
-        say(f"Port {DEFAULT_PORT} is in use; using {free}.")
-    return server.listen(HOST, free)
+    for number in range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TRIED):
+        with contextlib.suppress(Problem):
+            listener = server.listen(HOST, number)
+            if number != DEFAULT_PORT:
+                say(f"Port {DEFAULT_PORT} is in use; using {number}.")
+            return listener
+    raise Problem(
+        f"every port from {DEFAULT_PORT} to {DEFAULT_PORT + PORTS_TRIED - 1} is in use: choose one with --port."
+    )
 
 
 class _only_one:
@@ -221,4 +239,7 @@ def _announce(ready: Mapping[str, str], directory: Path) -> None:
     say(f"  Admin      {ready['admin_url']}   (user {ready['admin_user']}, password {ready['admin_password']})")
     say(f"  Ingest key {ready['key_id']}   (secret {ready['secret']})")
     say(f"  Logs       {directory}/logs/")
+    say(
+        f"  Commands   set -a; . {shlex.quote(str(directory / ENVIRONMENT))}; set +a   (then for example: novel doctor)"
+    )
     say("Ctrl-C stops it.")

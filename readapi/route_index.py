@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from starlette.requests import Request
@@ -12,8 +13,8 @@ from starlette.routing import BaseRoute, Route
 ROOT = "/wp-json"
 NAMESPACE = "novel/v1"
 PREFIX = f"{ROOT}/{NAMESPACE}"
-# Tells a WordPress client, on any page it may ask, where the API is.
-DISCOVERY_LINK = f'<{ROOT}/>; rel="https://api.w.org/"'
+# Tells a WordPress client where the API is.
+DISCOVERY = "https://api.w.org/"
 
 _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
 
@@ -34,7 +35,8 @@ def routes(api_routes: Sequence[BaseRoute], *, public_url: str | None) -> list[R
                 "namespaces": [NAMESPACE],
                 "authentication": {},
                 "routes": {"/": _entry("/", ["GET"], "", base)} | _entries(api_routes, base),
-            }
+            },
+            base,
         )
 
     async def namespace(request: Request) -> Response:
@@ -44,7 +46,8 @@ def routes(api_routes: Sequence[BaseRoute], *, public_url: str | None) -> list[R
                 "namespace": NAMESPACE,
                 "routes": _entries(api_routes, base),
                 "_links": {"up": [{"href": f"{base}{ROOT}/"}]},
-            }
+            },
+            base,
         )
 
     return [
@@ -90,6 +93,8 @@ def _entry(path: str, methods: list[str], namespace: str, base: str) -> dict[str
     return entry
 
 
-def _json(content: Any) -> Response:
-    headers = {"Link": DISCOVERY_LINK, "Cache-Control": "public, max-age=60"}
+def _json(content: Any, base: str) -> Response:
+    # A header holds ASCII alone, and the base may come from the caller's Host.
+    link = f'<{quote(base, safe=":/[]")}{ROOT}/>; rel="{DISCOVERY}"'
+    headers = {"Link": link, "Cache-Control": "public, max-age=60"}
     return Response(orjson.dumps(content), media_type="application/json; charset=UTF-8", headers=headers)

@@ -79,6 +79,8 @@ def test_up_answers_and_ctrl_c_leaves_no_process_behind(directory: Path) -> None
     assert "novel/v1" in json.loads(running.get("/wp-json/")[1])["namespaces"]
     assert running.get("/admin/")[0] == 200
     assert len(processes_of(directory)) >= 4
+    doctor = f"set -a; . {directory}/env; set +a; {novel_executable()} doctor"
+    assert subprocess.run(["bash", "-c", doctor], env=clean_environ({}), timeout=60, check=False).returncode == 0
     assert running.stop() == 0
     assert processes_of(directory) == []
     assert not running.ready_file.exists()
