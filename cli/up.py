@@ -34,6 +34,8 @@ PORTS_TRIED = 20
 DEMO_KEY_NAME = "demo"
 ENVIRONMENT = "env"
 ADMIN = "admin"
+# In a database that we were given, "admin" may be somebody: WordPress suggests that name.
+ADMIN_ELSEWHERE = "novel-admin"
 MAX_LOG_BYTES = 10 << 20
 
 
@@ -86,6 +88,7 @@ def up(data_dir: Path, port: int | None, no_demo: bool, ready_file: Path | None)
 def _start(settings: Settings, directory: Path, listener: socket.socket, supervisor: Supervisor) -> dict[str, str]:
     """Start everything in the order of dependence; returns what the ready file says."""
     environ = dict(os.environ)
+    admin = ADMIN if settings.database.address is None else ADMIN_ELSEWHERE
     if settings.database.address is None:
         say("Starting MariaDB ...")
         environ["NOVEL_DATABASE_URL"] = _start_database(directory, supervisor)
@@ -96,7 +99,7 @@ def _start(settings: Settings, directory: Path, listener: socket.socket, supervi
         environ["NOVEL_MASTER_KEY"] = remembered_secret(directory / "master.key")
     settings = load(environ)
     _remember_environment(environ, directory)
-    credentials = _prepare_database(settings, directory)
+    credentials = _prepare_database(settings, directory, admin=admin)
     say("Starting the API ...")
     _start_api(listener, environ, directory, supervisor)
     base_url = f"http://{HOST}:{listener.getsockname()[1]}"
@@ -132,7 +135,7 @@ def _start_redis(directory: Path, supervisor: Supervisor) -> str:
     return redis.url
 
 
-def _prepare_database(settings: Settings, directory: Path) -> dict[str, str]:
+def _prepare_database(settings: Settings, directory: Path, *, admin: str) -> dict[str, str]:
     """Migrate, and make sure of an administrator and a key to push with."""
     master_key = settings.secrets.master_key
     assert master_key is not None
@@ -140,7 +143,7 @@ def _prepare_database(settings: Settings, directory: Path) -> dict[str, str]:
     with connection.connect(settings.database, statement_seconds=0) as conn:
         for migration in migrator.migrate(conn, lock_seconds=settings.database.migration_lock_seconds):
             say(f"Migrated: {migration.name}")
-        administrators.ensure(conn, login=ADMIN, email=f"{ADMIN}@localhost", password=password, operator="novel up")
+        administrators.ensure(conn, login=admin, email=f"{admin}@localhost", password=password, operator="novel up")
         key = api_keys.find_active(conn, name=DEMO_KEY_NAME)
         if key is None:
             key_id, secret = api_keys.create(
@@ -152,7 +155,7 @@ def _prepare_database(settings: Settings, directory: Path) -> dict[str, str]:
             )
         else:
             key_id, secret = key.key_id, api_keys.check_secret(key, master_key)
-    return {"key_id": key_id, "secret": secret, "admin_user": ADMIN, "admin_password": password}
+    return {"key_id": key_id, "secret": secret, "admin_user": admin, "admin_password": password}
 
 
 def _start_api(listener: socket.socket, environ: Mapping[str, str], directory: Path, supervisor: Supervisor) -> None:

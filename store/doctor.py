@@ -19,7 +19,7 @@ from schema.dialect import TEXT_COLLATION
 
 _FACTS = """
     SELECT @@max_allowed_packet, @@global.time_zone, @@session.time_zone, @@read_only,
-           @@innodb_flush_log_at_trx_commit, @@datadir, @@max_connections, UNIX_TIMESTAMP(NOW(6))
+           @@innodb_flush_log_at_trx_commit, @@datadir, UNIX_TIMESTAMP(NOW(6))
 """
 _ISOLATION_MARIADB = "SELECT @@session.tx_isolation"
 _ISOLATION_MYSQL = "SELECT @@session.transaction_isolation"
@@ -33,7 +33,8 @@ _FULLTEXT = """
     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s AND INDEX_TYPE = 'FULLTEXT'
 """
 
-MIN_PACKET_BYTES = 64 << 20
+# The largest value is a whole request, 12 MB at most.
+MIN_PACKET_BYTES = 16 << 20
 MAX_SKEW_SECONDS = 2.0
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 
@@ -59,7 +60,6 @@ class ServerFacts:
     is_read_only: bool
     flush_at_commit: int
     data_directory: str
-    max_connections: int
     skew_seconds: float
     isolation: str
 
@@ -95,7 +95,7 @@ def _facts(conn: connection.Connection) -> ServerFacts:
     after = time.time()
     (isolation,) = conn.fetch_one(_ISOLATION_MARIADB if conn.dialect.is_mariadb else _ISOLATION_MYSQL) or ("",)
     assert row is not None
-    packet, server_zone, session_zone, read_only, flush, directory, connections, server_time = row
+    packet, server_zone, session_zone, read_only, flush, directory, server_time = row
     return ServerFacts(
         max_packet_bytes=int(packet),
         server_time_zone=server_zone,
@@ -103,7 +103,6 @@ def _facts(conn: connection.Connection) -> ServerFacts:
         is_read_only=str(read_only).upper() not in ("0", "OFF"),
         flush_at_commit=int(flush),
         data_directory=directory,
-        max_connections=int(connections),
         # The answer was read between the two; what lies outside of that is skew.
         skew_seconds=max(before - float(server_time), float(server_time) - after, 0.0),
         isolation=str(isolation),
@@ -183,7 +182,7 @@ def _examine_schema(conn: connection.Connection) -> Iterator[Finding]:
     )
     yield _judged(not differences, Verdict.DOUBTFUL, "schema", f"version {there} of {migrations.latest()}", advice)
     (indexes,) = conn.fetch_one(_FULLTEXT, (conn.table("wp_novel_stories"),)) or (0,)
-    yield _judged(indexes >= 2, Verdict.BROKEN, "full-text", f"{indexes} indexes on stories")
+    yield _judged(indexes >= 2, Verdict.BROKEN, "full-text", f"{indexes} of 2 indexes on stories")
 
 
 def _examine_redis(settings: Settings) -> Finding:
@@ -197,6 +196,8 @@ def _examine_redis(settings: Settings) -> Finding:
     )
     try:
         found = str(client.info("server")["redis_version"])
+    except redis_client.AuthenticationError:
+        return Finding(Verdict.BROKEN, "redis", f"{address.place} refuses the password in NOVEL_REDIS_URL")
     except (redis_client.RedisError, OSError) as error:
         return Finding(
             Verdict.BROKEN,

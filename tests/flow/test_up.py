@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from schema import migrator
+from schema.connection import Connection
 from tests.conftest import clean_environ, novel_executable
 from tests.processes import processes_of, wait_for
 
@@ -120,6 +122,22 @@ def _is_ready(running: Running) -> bool:
     except OSError:
         return False
     return status == 200 and all(check["ok"] for check in json.loads(body)["checks"].values())
+
+
+def test_a_database_that_it_was_given_is_used_and_its_users_left_alone(
+    directory: Path, empty_conn: Connection, redis_url: str
+) -> None:
+    migrator.migrate(empty_conn, lock_seconds=10)
+    empty_conn.execute("INSERT INTO wp_users (user_login, user_pass) VALUES ('admin', 'of WordPress')")
+    running = Running(directory, NOVEL_DATABASE_URL=empty_conn.address.url, NOVEL_REDIS_URL=redis_url)
+    assert running.ready["database_url"] == empty_conn.address.url
+    assert running.ready["admin_user"] == "novel-admin"
+    users = empty_conn.fetch_all("SELECT user_login, user_pass FROM wp_users ORDER BY ID")
+    assert [login for login, _ in users] == ["admin", "novel-admin"]
+    assert users[0][1] == "of WordPress"
+    assert running.stop() == 0
+    assert not (directory / "mariadb").exists()
+    assert not (directory / "redis").exists()
 
 
 def test_a_second_up_on_the_same_folder_is_refused(directory: Path) -> None:
