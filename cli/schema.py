@@ -30,7 +30,7 @@ def migrate() -> None:
         say(f"{conn.address.place} is now at schema version {version.current(conn)} (applied {names}).")
 
 
-@click.group()
+@click.group(short_help="Look at the schema, check it, or drop it.")
 def schema() -> None:
     """Look at the schema, compare it with what it should be, or drop it."""
 
@@ -47,7 +47,7 @@ def status() -> None:
         say("Run: novel migrate")
 
 
-@schema.command()
+@schema.command(short_help="Name every drift of the database.")
 def check() -> None:
     """Name every difference between the database and the declared schema. Silent when there is none."""
     with connection.connect(load_context().settings.database, statement_seconds=0) as conn:
@@ -61,7 +61,7 @@ def check() -> None:
         sys.exit(1)
 
 
-@schema.command(name="drop")
+@schema.command(name="drop", short_help="Delete every table of ours, after asking.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def drop_command(yes: bool) -> None:
     """Delete every table of ours, with all stories, chapters and readers' data. WordPress's tables stay."""

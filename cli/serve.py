@@ -21,7 +21,7 @@ from runtime.supervisor import Supervisor
 from schema import connection, version
 
 
-@click.command()
+@click.command(short_help="Serve the HTTP services.")
 @click.argument("service", type=click.Choice([*compose.SERVICES, "all"]), default="all")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on.")

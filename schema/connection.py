@@ -113,7 +113,7 @@ def explain(error: BaseException, address: DatabaseAddress) -> Problem | None:
         return Problem(
             f"no database server answers at {address.host}:{address.port}. Start it, or correct NOVEL_DATABASE_URL."
         )
-    if number in (2006, 2013, 2014):
+    if number in (2006, 2013, 2014, 1927, 1053):
         return Problem(
             f"the database server at {address.host}:{address.port} closed the connection."
             " See its error log, then try again."
@@ -139,6 +139,11 @@ def explain(error: BaseException, address: DatabaseAddress) -> Problem | None:
         return Problem(
             f"the database server at {address.host}:{address.port} is read-only."
             " Point NOVEL_DATABASE_URL at the primary, or make it writable: SET GLOBAL read_only = 0;"
+        )
+    if number == 1205:
+        return Problem(
+            f"the database at {address.host}:{address.port} waited too long for a table or row that others are using."
+            " End their open transactions (SHOW PROCESSLIST), then try again."
         )
     if number == 1040:
         return Problem(

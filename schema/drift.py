@@ -11,6 +11,7 @@ from schema.model import Column, Schema
 def check(conn: Connection) -> list[str]:
     """One line per difference; an empty list when the database is as declared."""
     differences = list(compare(declared.tables(conn.dialect, prefix=conn.table_prefix), live.tables(conn)))
+    differences += [f"{table} {kind} {name}: not declared" for table, kind, name in live.additions(conn)]
     for table, needed in declared.core_columns(prefix=conn.table_prefix).items():
         there = live.column_names(conn, table)
         if not there:
@@ -68,4 +69,6 @@ def _attribute(place: str, attribute: str, wanted: object, there: object) -> Ite
 
 
 def _shown(value: object) -> str:
+    if value == "":
+        return "''"
     return "none" if value is None else {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

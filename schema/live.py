@@ -6,21 +6,22 @@ from collections import defaultdict
 from schema.connection import Connection
 from schema.model import Column, Index, Table, plain_default
 
+# Compared byte by byte: `blog_` and `BLOG_` are two prefixes, though information_schema would find both by either.
 _TABLES = """
     SELECT TABLE_NAME, ENGINE, TABLE_COLLATION
     FROM information_schema.TABLES
-    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE %s AND TABLE_TYPE = 'BASE TABLE'
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE %s COLLATE utf8mb4_bin AND TABLE_TYPE = 'BASE TABLE'
 """
 _COLUMNS = """
     SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, COLLATION_NAME, EXTRA
     FROM information_schema.COLUMNS
-    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE %s
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE %s COLLATE utf8mb4_bin
     ORDER BY TABLE_NAME, ORDINAL_POSITION
 """
 _INDEXES = """
     SELECT TABLE_NAME, INDEX_NAME, NON_UNIQUE, INDEX_TYPE, COLUMN_NAME, COLLATION, SUB_PART
     FROM information_schema.STATISTICS
-    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE %s
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE %s COLLATE utf8mb4_bin
     ORDER BY TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX
 """
 _COLUMN_EXISTS = """
@@ -31,6 +32,19 @@ _INDEX_EXISTS = """
     SELECT 1 FROM information_schema.STATISTICS
     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s AND INDEX_NAME = %s LIMIT 1
 """
+# What nobody asked the migrations for, but someone may have added.
+_ADDITIONS = """
+    SELECT TABLE_NAME, CONSTRAINT_TYPE, CONSTRAINT_NAME
+    FROM information_schema.TABLE_CONSTRAINTS
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE %s COLLATE utf8mb4_bin
+        AND CONSTRAINT_TYPE IN ('FOREIGN KEY', 'CHECK')
+    UNION ALL
+    SELECT EVENT_OBJECT_TABLE, 'TRIGGER', TRIGGER_NAME
+    FROM information_schema.TRIGGERS
+    WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE LIKE %s COLLATE utf8mb4_bin
+    ORDER BY 1, 2, 3
+"""
+_NO_EXTRA = re.compile("auto_increment|default_generated")
 _INTEGER_WIDTH = re.compile(r"^((?:tiny|small|medium|big)?int)\(\d+\)")
 
 
@@ -45,6 +59,7 @@ def tables(conn: Connection) -> dict[str, Table]:
             default=_default(default, conn.dialect.is_mariadb),
             collation=collation,
             auto_increment="auto_increment" in extra.lower(),
+            extra=_NO_EXTRA.sub("", extra.lower().replace("()", "")).strip() or None,
         )
     parts: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     kinds: dict[tuple[str, str], str] = {}
@@ -62,6 +77,12 @@ def tables(conn: Connection) -> dict[str, Table]:
         )
         for table, engine, collation in conn.fetch_all(_TABLES, (pattern,))
     }
+
+
+def additions(conn: Connection) -> list[tuple[str, str, str]]:
+    """Foreign keys, checks and triggers of our tables: table, kind and name."""
+    pattern = _like(conn.table("wp_novel_")) + "%"
+    return [(table, kind.lower(), name) for table, kind, name in conn.fetch_all(_ADDITIONS, (pattern, pattern))]
 
 
 def column_names(conn: Connection, table: str) -> set[str]:

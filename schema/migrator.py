@@ -28,7 +28,9 @@ _UNLOCK = "SELECT RELEASE_LOCK(%s)"
 
 
 def pending(conn: Connection, *, to: int | None = None) -> list[Migration]:
+    """What a run would apply. Refuses a database that a newer program has migrated."""
     there = version.current(conn)
+    version.require_known(there, place=conn.address.place)
     return [m for m in migrations.available() if there < m.number <= (to or migrations.latest())]
 
 
@@ -52,15 +54,19 @@ def migrate(
 
 
 def _apply(conn: Connection, migration: Migration) -> None:
-    for statement in migration.statements:
-        try:
-            if not _is_done(conn, statement):
-                conn.execute(statement)
-        except pymysql.MySQLError as error:
-            _log_failure(conn, migration, error)
-            raise _failure(conn, migration, statement, error) from error
-    version.record(conn, migration.number)
-    journal.append(conn, "schema.migrated", f"Applied migration {migration.name}.", reference=migration.name)
+    step = ""
+    try:
+        for step in migration.statements:
+            if not _is_done(conn, step):
+                conn.execute(step)
+        step = "recording its version"
+        # Logged first, so that what is recorded is always logged. No transaction: wp_options may be an old MyISAM
+        # table, which MySQL with GTIDs refuses to change in one.
+        journal.append(conn, "schema.migrated", f"Applied migration {migration.name}.", reference=migration.name)
+        version.record(conn, migration.number)
+    except pymysql.MySQLError as error:
+        _log_failure(conn, migration, error)
+        raise _failure(conn, migration, step, error) from error
 
 
 def _is_done(conn: Connection, statement: str) -> bool:
@@ -102,13 +108,13 @@ def _log_failure(conn: Connection, migration: Migration, error: pymysql.MySQLErr
         journal.append(conn, "schema.migration_failed", message, level="error", reference=migration.name)
 
 
-def _failure(conn: Connection, migration: Migration, statement: str, error: pymysql.MySQLError) -> Problem:
+def _failure(conn: Connection, migration: Migration, step: str, error: pymysql.MySQLError) -> Problem:
     if error.args[0] == LOCK_WAIT_TIMEOUT:
         return Problem(
             f"migration {migration.name} waited too long for a table that others are using:"
             " end their open transactions (SHOW PROCESSLIST), then run novel migrate again."
         )
     return explain(error, conn.address) or Problem(
-        f"migration {migration.name} failed at «{statement.partition(chr(10))[0]}»: {error.args[-1]}."
+        f"migration {migration.name} failed at «{step.partition(chr(10))[0]}»: {error.args[-1]}."
         " Mend the cause, then run novel migrate again: what is done is not repeated."
     )

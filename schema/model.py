@@ -13,6 +13,8 @@ class Column:
     default: str | None = None
     collation: str | None = None
     auto_increment: bool = False
+    extra: str | None = None
+    """What the server does to it by itself (`on update ...`, `virtual generated`). We declare no such column."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,10 @@ class SchemaOutdated(Problem):
     """The database is at an older schema version than this program needs."""
 
 
+class SchemaNewer(Problem):
+    """The database is at a newer schema version than this program knows."""
+
+
 def current(conn: Connection) -> int:
     """The version the database is at; 0 where we never were."""
     try:
@@ -34,7 +38,7 @@ def current(conn: Connection) -> int:
 
 
 def parse(option_value: str | None) -> int:
-    return int(option_value) if option_value and option_value.isdigit() else 0
+    return int(option_value) if option_value and option_value.isdecimal() else 0
 
 
 def record(conn: Connection, version: int) -> None:
@@ -51,3 +55,13 @@ def require(there: int, *, place: str) -> None:
     if there < needed:
         was = f"at schema version {there}" if there else "without our tables"
         raise SchemaOutdated(f"the database {place} is {was}; this program needs version {needed}. Run: novel migrate")
+
+
+def require_known(there: int, *, place: str) -> None:
+    """Refuse a newer schema: for migrating and checking, which need to know what the newest is."""
+    newest = migrations.latest()
+    if there > newest:
+        raise SchemaNewer(
+            f"the database {place} is at schema version {there}, made by a newer program;"
+            f" this program knows versions up to {newest}. Update it, then try again."
+        )
