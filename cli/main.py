@@ -4,6 +4,7 @@ import os
 import sys
 
 import click
+from pymysql import MySQLError
 
 from cli import doctor, schema, serve, up
 from runtime.problems import Problem
@@ -45,6 +46,9 @@ def _run() -> None:
     except Problem as problem:
         click.echo(f"novel: {problem}", err=True)
         sys.exit(problem.exit_code)
+    except MySQLError as error:
+        click.echo(f"novel: the database refused: {error.args[-1] if error.args else error}", err=True)
+        sys.exit(1)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(error.exit_code)

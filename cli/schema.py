@@ -65,7 +65,8 @@ def check() -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def drop_command(yes: bool) -> None:
     """Delete every table of ours, with all stories, chapters and readers' data. WordPress's tables stay."""
-    with connection.connect(load_context().settings.database, statement_seconds=0) as conn:
+    settings = load_context().settings.database
+    with connection.connect(settings, statement_seconds=0) as conn:
         tables = drop.tables(conn)
         if not tables:
             say(f"There are no {conn.table('wp_novel_')}* tables in {conn.address.place}.")
@@ -75,7 +76,7 @@ def drop_command(yes: bool) -> None:
             say(f"  {table}")
         if not yes:
             _confirm(conn.address.database)
-        say(f"Dropped {len(drop.drop(conn))} tables.")
+        say(f"Dropped {len(drop.drop(conn, lock_seconds=settings.migration_lock_seconds))} tables.")
 
 
 def _confirm(database: str) -> None:

@@ -65,26 +65,18 @@ class Connection:
 def connect(settings: DatabaseSettings, *, statement_seconds: float | None = None) -> Iterator[Connection]:
     """Open a connection for the block. Failures a person can mend become a one-line Problem, also inside it."""
     address = require_address(settings)
+    limits = session.Limits(
+        statement_seconds=settings.statement_seconds if statement_seconds is None else statement_seconds,
+        row_lock_seconds=settings.lock_wait_seconds,
+        table_lock_seconds=settings.migration_lock_seconds,
+    )
     try:
-        raw = pymysql.connect(
-            host=address.host,
-            port=address.port,
-            user=address.user,
-            password=address.password,
-            database=address.database,
-            charset="utf8mb4",
-            connect_timeout=max(1, round(settings.connect_seconds)),
-            autocommit=True,
-        )
+        raw = _open(address, seconds=settings.connect_seconds)
         try:
             connection = Connection(raw, address=address, table_prefix=settings.table_prefix)
-            limits = session.Limits(
-                statement_seconds=settings.statement_seconds if statement_seconds is None else statement_seconds,
-                row_lock_seconds=settings.lock_wait_seconds,
-                table_lock_seconds=settings.migration_lock_seconds,
-            )
             for sql, parameters in session.statements(connection.dialect, limits):
                 connection.execute(sql, parameters)
+            raw._read_timeout = None  # a migration may take hours; the server bounds everything else
             yield connection
         finally:
             if raw.open:
@@ -94,6 +86,28 @@ def connect(settings: DatabaseSettings, *, statement_seconds: float | None = Non
         if problem is None:
             raise
         raise problem from error
+
+
+def _open(address: DatabaseAddress, *, seconds: float) -> Any:
+    try:
+        return pymysql.connect(
+            host=address.host,
+            port=address.port,
+            user=address.user,
+            password=address.password,
+            database=address.database,
+            charset="utf8mb4",
+            connect_timeout=max(1, round(seconds)),
+            read_timeout=max(1, round(seconds)),  # something may accept and then say nothing
+            autocommit=True,
+        )
+    except pymysql.MySQLError as error:
+        if isinstance(error.__context__, TimeoutError):
+            raise Problem(
+                f"nothing answered at {address.host}:{address.port} within {seconds:g} seconds."
+                " See whether that is a database server, and whether it hangs."
+            ) from error
+        raise
 
 
 def require_address(settings: DatabaseSettings) -> DatabaseAddress:
@@ -144,6 +158,11 @@ def explain(error: BaseException, address: DatabaseAddress) -> Problem | None:
         return Problem(
             f"the database at {address.host}:{address.port} waited too long for a table or row that others are using."
             " End their open transactions (SHOW PROCESSLIST), then try again."
+        )
+    if number in (1451, 3730):
+        return Problem(
+            f"a foreign key points at a table that is to go ({error.args[1]})."
+            " Drop that foreign key first: novel schema check names those on our own tables."
         )
     if number == 1040:
         return Problem(

@@ -6,25 +6,21 @@ stays half done, its version unrecorded, and the next run finishes it.
 """
 
 import contextlib
-import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pymysql
 from sqlglot import exp
 
 from runtime import logs
 from runtime.problems import Problem
-from schema import journal, live, migrations, version
+from schema import journal, live, migrations, neighbours, turn, version
 from schema.connection import Connection, explain
 from schema.migrations import Migration
 
 log = logs.get(__name__)
 
 LOCK_WAIT_TIMEOUT = 1205
-
-_LOCK = "SELECT GET_LOCK(%s, %s)"
-_UNLOCK = "SELECT RELEASE_LOCK(%s)"
 
 
 def pending(conn: Connection, *, to: int | None = None) -> list[Migration]:
@@ -42,7 +38,8 @@ def migrate(
     on_applied: Callable[[Migration, float], None] = lambda migration, seconds: None,
 ) -> list[Migration]:
     """Apply what is pending, in order; returns what was applied."""
-    with _alone(conn, lock_seconds=lock_seconds):
+    with turn.taken(conn, lock_seconds=lock_seconds):
+        neighbours.require_none(conn)
         todo = pending(conn, to=to)
         for migration in todo:
             started = time.monotonic()
@@ -81,24 +78,6 @@ def _is_done(conn: Connection, statement: str) -> bool:
     (index,) = action.expressions
     name = index.this.this.name if isinstance(index, exp.UniqueColumnConstraint) else index.this.name
     return live.has_index(conn, table, name)
-
-
-@contextlib.contextmanager
-def _alone(conn: Connection, *, lock_seconds: int) -> Iterator[None]:
-    # Names of locks are global to the server and at most 64 characters long.
-    place = f"{conn.address.database}.{conn.table_prefix}"
-    name = "novel_migrate_" + hashlib.sha256(place.encode()).hexdigest()[:32]
-    row = conn.fetch_one(_LOCK, (name, lock_seconds))
-    if not row or row[0] != 1:
-        raise Problem(
-            f"another migration of this database has been running for more than {lock_seconds} seconds."
-            " Wait for it, or raise NOVEL_MIGRATION_LOCK_SECONDS."
-        )
-    try:
-        yield
-    finally:
-        with contextlib.suppress(pymysql.MySQLError):  # a lost connection has released it already
-            conn.fetch_one(_UNLOCK, (name,))
 
 
 def _log_failure(conn: Connection, migration: Migration, error: pymysql.MySQLError) -> None:

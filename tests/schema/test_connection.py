@@ -1,3 +1,4 @@
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -221,3 +222,14 @@ def test_the_connection_is_closed_after_the_block_whatever_happened(empty_settin
     assert not conn.raw.open
     with connection.connect(empty_settings.database) as conn:
         conn.close()
+
+
+def test_something_that_accepts_and_says_nothing_is_given_up() -> None:
+    def open_one(port: int) -> None:
+        with connection.connect(replace(at(replace(ADDRESS, host="127.0.0.1", port=port)), connect_seconds=1)):
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(Problem, match=f"nothing answered at 127.0.0.1:{port} within 1 seconds"):
+            open_one(port)

@@ -4,7 +4,7 @@ import pytest
 
 from runtime.problems import Problem
 from runtime.settings import Settings
-from schema import connection, declared, drift, drop, migrations, migrator, version
+from schema import connection, declared, drift, drop, migrations, migrator, turn, version
 from schema.connection import Connection
 from tests.schema import busy
 
@@ -21,7 +21,7 @@ def test_only_our_tables_are_dropped(empty_conn: Connection) -> None:
         empty_conn.execute(f"CREATE TABLE {table} (id INT)")
     announced = drop.tables(empty_conn)
     assert announced == sorted(declared.tables(empty_conn.dialect, prefix="wp_"))
-    assert drop.drop(empty_conn) == announced
+    assert drop.drop(empty_conn, lock_seconds=10) == announced
     assert tables(empty_conn) == {"wp_users", "wp_usermeta", "wp_options", *NOT_OURS}
 
 
@@ -30,7 +30,7 @@ def test_wordpress_keeps_its_rows_and_only_our_version_is_forgotten(empty_conn: 
     empty_conn.execute("INSERT INTO wp_users (user_login) VALUES ('anh')")
     empty_conn.execute("INSERT INTO wp_usermeta (user_id, meta_key) VALUES (1, 'nickname')")
     empty_conn.execute("INSERT INTO wp_options (option_name, option_value) VALUES ('novel_db_version_2', '1')")
-    drop.drop(empty_conn)
+    drop.drop(empty_conn, lock_seconds=10)
     assert empty_conn.fetch_all("SELECT user_login FROM wp_users") == [("anh",)]
     assert empty_conn.fetch_all("SELECT meta_key FROM wp_usermeta") == [("nickname",)]
     assert empty_conn.fetch_all("SELECT option_name FROM wp_options") == [("novel_db_version_2",)]
@@ -42,10 +42,10 @@ def test_tables_of_another_prefix_stay(empty_settings: Settings, empty_conn: Con
     with connection.connect(replace(empty_settings.database, table_prefix=other)) as theirs:
         migrator.migrate(theirs, lock_seconds=5)
         migrator.migrate(empty_conn, lock_seconds=5)
-        drop.drop(empty_conn)
+        drop.drop(empty_conn, lock_seconds=10)
         assert drift.check(theirs) == []
         assert version.current(theirs) == migrations.latest()
-        drop.drop(theirs)
+        drop.drop(theirs, lock_seconds=10)
     assert tables(empty_conn) == {
         f"{prefix}{name}" for prefix in ("wp_", other) for name in ("users", "usermeta", "options")
     }
@@ -53,8 +53,8 @@ def test_tables_of_another_prefix_stay(empty_settings: Settings, empty_conn: Con
 
 def test_dropping_again_finds_nothing_and_migrating_again_makes_all(empty_conn: Connection) -> None:
     migrator.migrate(empty_conn, lock_seconds=5)
-    drop.drop(empty_conn)
-    assert drop.drop(empty_conn) == []
+    drop.drop(empty_conn, lock_seconds=10)
+    assert drop.drop(empty_conn, lock_seconds=10) == []
     migrator.migrate(empty_conn, lock_seconds=5)
     assert drift.check(empty_conn) == []
 
@@ -62,7 +62,7 @@ def test_dropping_again_finds_nothing_and_migrating_again_makes_all(empty_conn: 
 def test_a_half_made_schema_without_options_is_dropped_too(empty_conn: Connection) -> None:
     empty_conn.execute("CREATE TABLE wp_novel_stories (id INT)")
     empty_conn.execute("CREATE TABLE `wp_novel_a``b` (id INT)")
-    assert drop.drop(empty_conn) == ["wp_novel_a`b", "wp_novel_stories"]
+    assert drop.drop(empty_conn, lock_seconds=10) == ["wp_novel_a`b", "wp_novel_stories"]
     assert tables(empty_conn) == set()
 
 
@@ -74,6 +74,30 @@ def test_a_drop_blocked_by_an_open_read_ends_with_a_problem(empty_settings: Sett
         pytest.raises(Problem, match=r"waited too long .* End their open transactions"),
         connection.connect(impatient, statement_seconds=0) as conn,
     ):
-        drop.drop(conn)
-    drop.drop(empty_conn)
+        drop.drop(conn, lock_seconds=10)
+    drop.drop(empty_conn, lock_seconds=10)
     assert drop.tables(empty_conn) == []
+
+
+def test_a_foreign_key_that_someone_made_is_named_and_nothing_is_a_traceback(empty_settings: Settings) -> None:
+    with connection.connect(empty_settings.database) as conn:
+        migrator.migrate(conn, lock_seconds=10)
+        conn.execute(
+            "CREATE TABLE theirs (id BIGINT UNSIGNED PRIMARY KEY,"
+            " CONSTRAINT theirs_story FOREIGN KEY (id) REFERENCES wp_novel_stories (id))"
+        )
+
+    def drop_all() -> None:
+        with connection.connect(empty_settings.database) as conn:
+            drop.drop(conn, lock_seconds=10)
+
+    with pytest.raises(Problem, match="foreign key"):
+        drop_all()
+
+
+def test_it_waits_for_a_migration_under_way(empty_settings: Settings) -> None:
+    with connection.connect(empty_settings.database) as conn, connection.connect(empty_settings.database) as other:
+        migrator.migrate(conn, lock_seconds=10)
+        with turn.taken(other, lock_seconds=0), pytest.raises(Problem, match="another migration"):
+            drop.drop(conn, lock_seconds=0)
+        assert drop.tables(conn)

@@ -212,7 +212,7 @@ def test_a_migration_broken_off_after_any_statement_is_completed(empty_conn: Con
         migrator.migrate(empty_conn, lock_seconds=5, to=migration.number)
         migrator.migrate(empty_conn, lock_seconds=5)
         assert drift.check(empty_conn) == [], f"after {done} statements"
-        drop.drop(empty_conn)
+        drop.drop(empty_conn, lock_seconds=10)
         empty_conn.execute("DROP TABLE wp_users, wp_usermeta, wp_options")
 
 
