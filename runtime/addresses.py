@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 DATABASE_FORM = "mysql://user:password@host:3306/database"
 REDIS_FORM = "redis://host:6379/0"
@@ -27,8 +27,7 @@ class DatabaseAddress:
     @property
     def place(self) -> str:
         """The address without user and password, for messages."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}/{self.database}"
+        return f"{_in_brackets(self.host)}:{self.port}/{self.database}"
 
     def __repr__(self) -> str:
         return f"DatabaseAddress({self.user}@{self.place})"
@@ -44,15 +43,17 @@ class RedisAddress:
     def place(self) -> str:
         """The address without its password, for messages."""
         parts = urlsplit(self.url)
-        return f"{parts.hostname or parts.path}:{parts.port or 6379}"
+        if parts.scheme == "unix":
+            return parts.path
+        return f"{_in_brackets(parts.hostname or '')}:{parts.port or 6379}"
 
     def __repr__(self) -> str:
         return f"RedisAddress({self.place})"
 
 
 def parse_database(text: str) -> DatabaseAddress:
-    parts = urlsplit(text)
-    if parts.scheme not in ("mysql", "mariadb"):
+    parts = _split(text)
+    if parts is None or parts.scheme not in ("mysql", "mariadb"):
         raise ValueError(f"must look like {DATABASE_FORM}")
     database = unquote(parts.path.removeprefix("/"))
     if not parts.hostname or not parts.username:
@@ -71,9 +72,26 @@ def parse_database(text: str) -> DatabaseAddress:
 
 
 def parse_redis(text: str) -> RedisAddress:
-    parts = urlsplit(text)
-    has_place = bool(parts.path) if parts.scheme == "unix" else bool(parts.hostname)
-    if parts.scheme not in ("redis", "rediss", "unix") or not has_place:
+    parts = _split(text)
+    if parts is None or not _names_a_redis(parts):
         raise ValueError(f"must look like {REDIS_FORM}, or be empty to go without Redis")
-    _ = parts.port  # raises ValueError when it is not a number
     return RedisAddress(text)
+
+
+def _names_a_redis(parts: SplitResult) -> bool:
+    if parts.scheme == "unix":
+        return bool(parts.path)
+    return parts.scheme in ("redis", "rediss") and bool(parts.hostname)
+
+
+def _split(text: str) -> SplitResult | None:
+    """The parts of an address, or None. urllib's own complaints quote the address, and with it the password."""
+    try:
+        parts = urlsplit(text)
+        return None if parts.port == 0 else parts
+    except ValueError:
+        return None
+
+
+def _in_brackets(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

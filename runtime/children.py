@@ -86,8 +86,8 @@ def start(command: Command) -> Child:
             os._exit(1)
 
     with contextlib.ExitStack() as stack:
-        output = stack.enter_context(command.output.open("ab")) if command.output else None
         try:
+            output = stack.enter_context(command.output.open("ab")) if command.output else None
             process = subprocess.Popen(
                 command.argv,
                 env=None if command.environ is None else dict(command.environ),
@@ -99,7 +99,8 @@ def start(command: Command) -> Child:
                 preexec_fn=end_with_parent,
             )
         except OSError as error:
-            raise Problem(f"cannot start {command.name} ({command.argv[0]}): {error.strerror}.") from None
+            place = error.filename or command.argv[0]
+            raise Problem(f"cannot start {command.name} ({place}): {error.strerror}.") from None
     if command.pid_file:
         command.pid_file.write_text(f"{process.pid}\n")
     log.debug("child.started", name=command.name, pid=process.pid)

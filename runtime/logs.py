@@ -5,9 +5,10 @@
 control characters escaped, whatever the caller hands in.
 """
 
+import json
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
 import orjson
@@ -85,13 +86,23 @@ def configure(*, format: str, level: str, stream: TextIO | None = None) -> None:
 def sanitise(logger: Any, method: str, event: Event) -> Event:
     """Redact what smells of secrets, cut what is long, escape what could forge a line."""
     for name, value in event.items():
-        if name not in _NOT_SECRET and any(word in name.lower() for word in _SECRET_WORDS):
-            event[name] = "[redacted]"
-        elif isinstance(value, str) and name != "exception":
-            event[name] = _plain(value)
-        elif isinstance(value, bytes):
-            event[name] = f"[{len(value)} bytes]"
+        if name != "exception":  # its line breaks are for human eyes; JSON escapes them
+            event[name] = _clean(name, value)
     return event
+
+
+def _clean(name: Any, value: Any) -> Any:
+    if isinstance(name, str) and name not in _NOT_SECRET and any(word in name.lower() for word in _SECRET_WORDS):
+        return "[redacted]"
+    if isinstance(value, str):
+        return _plain(value)
+    if isinstance(value, bytes):
+        return f"[{len(value)} bytes]"
+    if isinstance(value, Mapping):
+        return {inner: _clean(inner, item) for inner, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_clean("", item) for item in value]
+    return value
 
 
 def _plain(value: str) -> str:
@@ -103,4 +114,8 @@ def _plain(value: str) -> str:
 
 
 def _to_json(event: Event, **_: Any) -> str:
-    return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+    try:
+        return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # half a character, a huge number, a key of no simple type: slower, but no line is lost
+        plain = {name: value if isinstance(value, str | int) else repr(value) for name, value in event.items()}
+        return json.dumps(plain)

@@ -1,5 +1,7 @@
 """What surrounds every HTTP request, in pure ASGI: its id, its log line and metrics, and a cap on its body."""
 
+import asyncio
+import contextlib
 import re
 import time
 import uuid
@@ -7,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runtime import errors, logs, metrics
@@ -18,6 +21,7 @@ _ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # Asked for every few seconds by machines: their lines would bury the others.
 _QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+LINGER_SECONDS = 30.0
 
 
 class RequestId:
@@ -67,6 +71,8 @@ class AccessLog:
 
         try:
             await self.app(scope, receive, watch)
+        except ClientDisconnect:
+            pass  # it left before its request was whole: nobody is there to answer, and nothing of ours failed
         except Exception:  # the last place that can answer: log it whole, tell the client nothing inner
             log.exception("http.failed", method=scope["method"], path=scope["path"])
             if status:
@@ -91,7 +97,11 @@ class AccessLog:
 
 
 class BodyCap:
-    """Refuses a body over the cap: by its declared length before reading, else while it arrives."""
+    """Refuses a body over the cap: by its declared length before reading, else while it arrives.
+
+    After the refusal, what the client still sends is read and thrown away for a while: closing on unread bytes would
+    reset the connection, and a client in the middle of sending would never see why.
+    """
 
     def __init__(self, app: ASGIApp, *, max_body_bytes: int, by_path: Mapping[str, int] | None = None) -> None:
         self.app = app
@@ -105,21 +115,40 @@ class BodyCap:
         too_large = errors.PayloadTooLarge(
             f"The request body is larger than {cap} bytes.", headers={"Connection": "close"}
         )
-        declared = _header(scope, b"content-length")
-        if declared and declared.isdigit() and int(declared) > cap:
-            return await errors.response(too_large)(scope, receive, send)
         read_bytes = 0
+        refused = has_ended = False
 
         async def counted() -> Message:
-            nonlocal read_bytes
+            nonlocal read_bytes, refused, has_ended
             message = await receive()
+            has_ended = not message.get("more_body", False)
             if message["type"] == "http.request":
                 read_bytes += len(message.get("body", b""))
                 if read_bytes > cap:
+                    refused = True
                     raise too_large
             return message
 
-        return await self.app(scope, counted, send)
+        async def send_and_linger(message: Message) -> None:
+            if refused and message["type"] == "http.response.body" and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                if not has_ended:
+                    await _discard_body(receive)
+                message = {"type": "http.response.body"}
+            await send(message)
+
+        declared = _header(scope, b"content-length")
+        if declared and declared.isdigit() and int(declared) > cap:
+            refused = True
+            return await errors.response(too_large)(scope, receive, send_and_linger)
+        return await self.app(scope, counted, send_and_linger)
+
+
+async def _discard_body(receive: Receive) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            while (await receive()).get("more_body", False):
+                pass
 
 
 def _header(scope: Scope, name: bytes) -> bytes | None:

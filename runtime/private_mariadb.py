@@ -3,8 +3,8 @@
 Works as any user, root included. Half a set-up, a stale pid file or an unclean stop are mended by the next start.
 """
 
-import getpass
 import os
+import pwd
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -21,13 +21,15 @@ _INSTEAD = "NOVEL_DATABASE_URL"
 _CONFIGURATION = """\
 # Written anew at each start.
 [mariadbd]
-datadir = {directory}/data
-socket = {socket}
+datadir = "{directory}/data"
+# Not the common one: a server that starts deletes the temporary tables it finds there, whosesoever they are.
+tmpdir = "{directory}/tmp"
+socket = "{socket}"
 port = {port}
 bind-address = 127.0.0.1
-pid-file = {directory}/server.pid
-log-error = {directory}/error.log
-init-file = {directory}/provision.sql
+pid-file = "{directory}/server.pid"
+log-error = "{directory}/error.log"
+init-file = "{directory}/provision.sql"
 user = {user}
 skip-name-resolve
 character-set-server = utf8mb4
@@ -74,13 +76,14 @@ class PrivateMariaDB:
     def prepare(self) -> None:
         """Make everything ready for a start: leftovers ended, port chosen, files written, data folder there."""
         private_directory(self.directory)
+        private_directory(self.directory / "tmp")
         children.end_leftover(self.command())
         self.socket.unlink(missing_ok=True)
         configuration = _CONFIGURATION.format(
-            directory=self.directory,
-            socket=self.socket,
+            directory=_escaped(self.directory),
+            socket=_escaped(self.socket),
             port=ports.remembered(self.directory / "port"),
-            user=getpass.getuser(),
+            user=_user(),
             buffer_pool_mb=self.buffer_pool_mb,
         )
         write_private(self.directory / "server.cnf", configuration)
@@ -96,13 +99,13 @@ class PrivateMariaDB:
         install = binary("mariadb-install-db", package=PACKAGES, instead=_INSTEAD)
         draft = self.directory / "data.new"
         shutil.rmtree(draft, ignore_errors=True)
-        user = getpass.getuser()
+        user = _user()
         done = subprocess.run(
             (
                 install,
                 "--no-defaults",
                 f"--user={user}",
-                f"--datadir={draft}",
+                f"--datadir=./{draft.name}",  # relative: the script stumbles over spaces in a path
                 # Root is whoever runs the server, by the socket and without a password, and nobody else.
                 "--auth-root-authentication-method=socket",
                 f"--auth-root-socket-user={user}",
@@ -111,9 +114,27 @@ class PrivateMariaDB:
             ),
             capture_output=True,
             text=True,
-            env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin"},
+            cwd=self.directory,
+            env={
+                **os.environ,
+                "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin",
+                "TMPDIR": str((self.directory / "tmp").absolute()),
+            },
             check=False,
         )
         if done.returncode:
             raise Problem(f"mariadb-install-db failed:\n{(done.stderr or done.stdout).strip()[-2000:]}")
         draft.replace(self.directory / "data")
+
+
+def _user() -> str:
+    """Who we are to the kernel. USER and LOGNAME may name another, as after `su` or `sudo -E`."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container may run under a number that has no name
+        return str(os.geteuid())
+
+
+def _escaped(path: Path) -> str:
+    """As an option file wants a path between quotes."""
+    return str(path).replace("\\", "\\\\").replace('"', '\\"')

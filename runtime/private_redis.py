@@ -25,7 +25,7 @@ unixsocket {socket}
 unixsocketperm 700
 requirepass {password}
 dir {directory}
-pidfile {directory}/server.pid
+pidfile {pid_file}
 daemonize no
 # The command line keeps naming this file, so that a leftover of a crash is recognised.
 set-proc-title no
@@ -69,12 +69,22 @@ class PrivateRedis:
         children.end_leftover(self.command())
         self.socket.unlink(missing_ok=True)
         configuration = _CONFIGURATION.format(
-            directory=self.directory,
-            socket=self.socket,
+            directory=_quoted(self.directory),
+            socket=_quoted(self.socket),
+            pid_file=_quoted(self.directory / "server.pid"),
             port=ports.remembered(self.directory / "port"),
             password=remembered_secret(self.directory / "password"),
         )
         write_private(self.directory / "server.conf", configuration)
 
     def wait(self, child: Child) -> None:
-        wait_until(lambda: greets(self.socket, send=b"PING\r\n", expect=b"NOAUTH"), child)
+        """Wait until it serves: while it still loads its data, it answers, but not with PONG."""
+        password = remembered_secret(self.directory / "password")
+        ping = f"AUTH {password}\r\nPING\r\n".encode()
+        wait_until(lambda: greets(self.socket, send=ping, expect=b"PONG"), child)
+
+
+def _quoted(path: Path) -> str:
+    """As the configuration file wants a path with spaces."""
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -7,8 +7,8 @@ once, for the person who presses Ctrl-C twice.
 import asyncio
 import contextlib
 import os
+import queue
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -23,24 +23,28 @@ class Stop:
     """A stop that was asked for, or not yet. Threads use `wait`, coroutines `wait_async`."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        # Not a threading.Event: a signal handler that interrupts its `wait` would wait for the lock that this holds,
+        # for ever. A SimpleQueue may be put to at any moment.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._listeners: list[Callable[[], None]] = []
+        self.requested = False
         self.reason = ""
 
-    @property
-    def requested(self) -> bool:
-        return self._event.is_set()
-
     def request(self, reason: str) -> None:
-        if not self._event.is_set():
+        if not self.requested:
             self.reason = reason
-            self._event.set()
+            self.requested = True
+            self._wake.put(None)
             for listener in list(self._listeners):
                 listener()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the stop, at most that long; says whether it was asked for."""
-        return self._event.wait(seconds)
+        if not self.requested:
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=None if seconds is None else max(0.0, seconds))
+                self._wake.put(None)  # for the next who waits
+        return self.requested
 
     async def wait_async(self) -> None:
         loop = asyncio.get_running_loop()

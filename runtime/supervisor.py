@@ -19,7 +19,8 @@ STEADY_SECONDS = 30.0
 
 def restart_delay(quick_deaths: int) -> float:
     """Seconds to wait before a start, after that many deaths in a row that came soon after a start."""
-    return min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** max(0, quick_deaths - 1))
+    doublings = min(max(0, quick_deaths - 1), 32)  # a child may die for days: 2.0 ** 1024 is no number any more
+    return min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0**doublings)
 
 
 @dataclass
