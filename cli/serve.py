@@ -29,7 +29,8 @@ from schema import connection, version
     "--processes", default=1, show_default=True, type=click.IntRange(1, 64), help="How many processes answer."
 )
 @click.option("--fd", type=int, hidden=True, help="A listening socket inherited from the parent.")
-def serve(service: str, host: str, port: int, processes: int, fd: int | None) -> None:
+@click.option("--label", hidden=True, help="Tells this process from others like it in a list of processes.")
+def serve(service: str, host: str, port: int, processes: int, fd: int | None, label: str | None) -> None:
     """Serve one of the services, or all of them, until SIGTERM or Ctrl-C."""
     settings = load_context().settings
     with connection.connect(settings.database) as conn:
@@ -74,15 +75,16 @@ def _supervise(service: str, listener: socket.socket, stop: Stop, processes: int
         supervisor.run()
     finally:
         listener.close()  # or the kernel goes on taking connections that nobody will answer
-        supervisor.stop_all()
+        supervisor.stop_all(at_once=True)
         shutil.rmtree(shared, ignore_errors=True)
 
 
-def child_command(service: str, listener: socket.socket, *, name: str, **more: object) -> Command:
+def child_command(service: str, listener: socket.socket, *, name: str, label: str = "") -> Command:
     """A process that serves on a socket of ours."""
     descriptor = listener.fileno()
-    argv = (sys.executable, "-m", "cli", "serve", service, "--fd", str(descriptor))
-    return Command(name=name, argv=argv, pass_fds=(descriptor,), **more)  # type: ignore[arg-type]
+    marker = f"--label={label}" if label else ""
+    argv = (sys.executable, "-m", "cli", "serve", service, "--fd", str(descriptor), *filter(None, [marker]))
+    return Command(name=name, argv=argv, pass_fds=(descriptor,), marker=marker)
 
 
 def _address(listener: socket.socket) -> str:

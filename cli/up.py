@@ -8,6 +8,7 @@ import os
 import shlex
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -160,14 +161,11 @@ def _prepare_database(settings: Settings, directory: Path, *, admin: str) -> dic
 
 def _start_api(listener: socket.socket, environ: Mapping[str, str], directory: Path, supervisor: Supervisor) -> None:
     logs_directory = private_directory(directory / "logs")
-    command = child_command(
-        "all",
-        listener,
-        name="api",
+    command = replace(
+        child_command("all", listener, name="api", label=str(directory)),
         environ=environ,
         output=logs_directory / "api.log",
         pid_file=directory / "api.pid",
-        marker="-m cli serve",
     )
     _trim(logs_directory / "api.log")
     end_leftover(command)

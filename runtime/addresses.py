@@ -81,7 +81,8 @@ def parse_redis(text: str) -> RedisAddress:
 def _names_a_redis(parts: SplitResult) -> bool:
     if parts.scheme == "unix":
         return bool(parts.path)
-    return parts.scheme in ("redis", "rediss") and bool(parts.hostname)
+    database = parts.path.removeprefix("/")  # which redis-py would take for 0 if it were no number
+    return parts.scheme in ("redis", "rediss") and bool(parts.hostname) and (not database or database.isdecimal())
 
 
 def _split(text: str) -> SplitResult | None:

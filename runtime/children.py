@@ -48,6 +48,7 @@ class Child:
         self.command = command
         self.process = process
         self.started_at = time.monotonic()
+        self._asked_to_stop = False
 
     @property
     def pid(self) -> int:
@@ -56,10 +57,16 @@ class Child:
     def exit_code(self) -> int | None:
         return self.process.poll()
 
+    def ask_to_stop(self) -> None:
+        """Ask it once: a second time would mean "at once"."""
+        if not self._asked_to_stop and self.process.poll() is None:
+            self._asked_to_stop = True
+            self.process.terminate()
+
     def stop(self) -> None:
         """Ask it to end, and insist after `stop_seconds`."""
         if self.process.poll() is None:
-            self.process.terminate()
+            self.ask_to_stop()
             try:
                 self.process.wait(self.command.stop_seconds)
             except subprocess.TimeoutExpired:

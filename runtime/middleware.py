@@ -71,6 +71,9 @@ class AccessLog:
 
         try:
             await self.app(scope, receive, watch)
+        except asyncio.CancelledError:  # the server stops, and this request has had its time to finish
+            if not status:
+                await errors.response(errors.Unavailable())(scope, receive, watch)
         except ClientDisconnect:
             pass  # it left before its request was whole: nobody is there to answer, and nothing of ours failed
         except Exception:  # the last place that can answer: log it whole, tell the client nothing inner

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -33,7 +34,10 @@ def application(
             yield
 
     every_route = [*health.routes(checks, stop=stop), *routes]
-    templates = {route.endpoint: route.path for route in every_route if isinstance(route, Route)}
+    templates: dict[Any, str] = {}
+    for route in every_route:
+        if isinstance(route, Route):
+            templates.setdefault(route.endpoint, route.path)  # of several addresses of one thing the first counts
     return Starlette(
         routes=every_route,
         middleware=[

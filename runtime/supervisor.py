@@ -53,7 +53,12 @@ class Supervisor:
             for post in self._posts:
                 self._check(post, time.monotonic())
 
-    def stop_all(self) -> None:
+    def stop_all(self, *, at_once: bool = False) -> None:
+        """Stop them one after the other, or all at once where none needs another to finish its work."""
+        if at_once:
+            for post in self._posts:
+                if post.child:
+                    post.child.ask_to_stop()
         for post in reversed(self._posts):
             if post.child:
                 log.debug("child.stopping", name=post.child.command.name, pid=post.child.pid)

@@ -70,7 +70,7 @@ def ensure_schema(conn: Connection, *, lock_seconds: int) -> None:
     if there and there["schema"] != _schema():
         # A migration was edited before it landed, or another branch made these tables: migrating is not enough.
         _mark_unfinished(conn)
-        drop.drop(conn)
+        drop.drop(conn, lock_seconds=lock_seconds)
     migrator.migrate(conn, lock_seconds=lock_seconds)
 
 
