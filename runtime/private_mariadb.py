@@ -83,7 +83,7 @@ class PrivateMariaDB:
             directory=_escaped(self.directory),
             socket=_escaped(self.socket),
             port=ports.remembered(self.directory / "port"),
-            user=_user(),
+            user=user_name(),
             buffer_pool_mb=self.buffer_pool_mb,
         )
         write_private(self.directory / "server.cnf", configuration)
@@ -99,7 +99,7 @@ class PrivateMariaDB:
         install = binary("mariadb-install-db", package=PACKAGES, instead=_INSTEAD)
         draft = self.directory / "data.new"
         shutil.rmtree(draft, ignore_errors=True)
-        user = _user()
+        user = user_name()
         done = subprocess.run(
             (
                 install,
@@ -127,7 +127,7 @@ class PrivateMariaDB:
         draft.replace(self.directory / "data")
 
 
-def _user() -> str:
+def user_name() -> str:
     """Who we are to the kernel. USER and LOGNAME may name another, as after `su` or `sudo -E`."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name

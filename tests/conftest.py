@@ -17,7 +17,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from runtime import children, settings
+from runtime import children, private_mariadb, settings
 from runtime.addresses import DatabaseAddress, parse_database
 from runtime.private_redis import PrivateRedis
 from runtime.settings import Settings
@@ -51,9 +51,10 @@ class DatabaseServer:
     private: PrivateDatabase | None
 
     def as_root(self) -> "pymysql.Connection[Any]":
+        """As the administrator, who is whoever runs the server."""
         if self.private is None:
             pytest.skip("needs administrator's rights on the database server")
-        return pymysql.connect(unix_socket=str(self.private.server.socket), user="root", autocommit=True)
+        return pymysql.connect(unix_socket=str(self.private.server.socket), user=private_mariadb.user_name(), autocommit=True)
 
 
 @pytest.fixture(scope="session")

@@ -55,8 +55,9 @@ def mariadb(directory: Path) -> PrivateMariaDB:
 
 
 def ask(server: PrivateMariaDB, statement: str) -> Any:
-    """The one value of a statement, as the server's root."""
-    connection = pymysql.connect(unix_socket=str(server.socket), user="root", autocommit=True)
+    """The one value of a statement, as the server's administrator, who is whoever runs it."""
+    us = pwd.getpwuid(os.geteuid()).pw_name
+    connection = pymysql.connect(unix_socket=str(server.socket), user=us, autocommit=True)
     with contextlib.closing(connection), connection.cursor() as cursor:
         cursor.execute(statement)
         row = cursor.fetchone()
@@ -176,7 +177,7 @@ def test_it_belongs_to_the_user_it_runs_as_whatever_the_environment_says(
         monkeypatch.setenv(variable, "daemon")
     server = mariadb(folder)
     with started(server) as child:
-        assert ask(server, "SELECT SUBSTRING_INDEX(USER(), '@', 1)") == "root"
+        assert ask(server, "SELECT SUBSTRING_INDEX(USER(), '@', 1)") == pwd.getpwuid(os.geteuid()).pw_name
         assert Path(f"/proc/{child.pid}").stat().st_uid == os.geteuid()
         assert f"user = {pwd.getpwuid(os.geteuid()).pw_name}\n" in (folder / "server.cnf").read_text()
 
