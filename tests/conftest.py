@@ -54,7 +54,9 @@ class DatabaseServer:
         """As the administrator, who is whoever runs the server."""
         if self.private is None:
             pytest.skip("needs administrator's rights on the database server")
-        return pymysql.connect(unix_socket=str(self.private.server.socket), user=private_mariadb.user_name(), autocommit=True)
+        return pymysql.connect(
+            unix_socket=str(self.private.server.socket), user=private_mariadb.user_name(), autocommit=True
+        )
 
 
 @pytest.fixture(scope="session")
