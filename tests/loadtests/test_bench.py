@@ -50,7 +50,7 @@ def test_a_run_prints_a_table_writes_json_and_leaves_its_catalogue_for_the_next(
     written = json.loads((tmp_path / "out/first.json").read_text())
     assert written["catalogue"] == {"stories": 50, "chapters": 100, "bodies": 10, "seed": 1}
     assert written["quick"] is True
-    assert "MariaDB" in written["server"]
+    assert written["server"][0].isdigit()
     (result,) = written["results"]
     assert (result["name"], result["unit"], len(result["rounds"])) == ("point_read", "reads/s", 1)
     assert result["figure"] > 0

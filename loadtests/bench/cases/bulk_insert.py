@@ -7,18 +7,16 @@ alike, and no purge of deleted rows runs into the next one.
 import contextlib
 import functools
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from random import Random
 
-from loadtests.bench import drivers
-from loadtests.bench.case import Bench, Case, Reset, Work
+from loadtests.bench import drivers, pooled
+from loadtests.bench.case import Bench, Case, Reset
 from loadtests.bench.drivers import Batch
 from loadtests.catalogue import prose
 from schema.connection import connect
-from store import pool
-from store.connection import Connection
 
 CHAPTERS_PER_TRANSACTION = 300
 NOW = datetime(2026, 1, 1)
@@ -99,32 +97,11 @@ def stage(bench: Bench) -> Iterator[Reset]:
             conn.execute(_DROP)
 
 
-@contextlib.asynccontextmanager
-async def _through_the_pool(bench: Bench) -> AsyncIterator[Work]:
-    connections = pool.from_settings(bench.settings.database)
-    todo = batches()
-
-    async def work() -> int:
-        batch = next(todo)
-
-        async def write(conn: Connection) -> None:
-            for sql, rows in batch:
-                await conn.execute_many(sql, rows)
-
-        await connections.transaction(write)
-        return len(batch[0][1])
-
-    try:
-        yield work
-    finally:
-        await connections.close()
-
-
 CASE = Case(
     name="bulk_insert",
     title="300 chapters and their texts in a transaction, through the pool against bare pymysql",
     unit="chapters",
-    ours=_through_the_pool,
+    ours=pooled.inserting(batches),
     bare=drivers.inserting(drivers.PYMYSQL, batches),
     target=1.0,
     needs_catalogue=False,

@@ -1,11 +1,9 @@
 """The newest page of ongoing stories, in the order of its index."""
 
-import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
-from loadtests.bench import drivers
-from loadtests.bench.case import Bench, Case, Work
-from store import pool
+from loadtests.bench import drivers, pooled
+from loadtests.bench.case import Bench, Case
 
 ONGOING = 1
 
@@ -24,28 +22,11 @@ def statuses(bench: Bench) -> Iterator[tuple[int]]:
         yield (ONGOING,)
 
 
-@contextlib.asynccontextmanager
-async def _through_the_pool(bench: Bench) -> AsyncIterator[Work]:
-    connections = pool.from_settings(bench.settings.database)
-    values = statuses(bench)
-
-    async def work() -> int:
-        for _ in range(drivers.READS_AT_ONCE):
-            async with connections.reading() as conn:
-                await conn.fetch_all(SELECT_PAGE, next(values))
-        return drivers.READS_AT_ONCE
-
-    try:
-        yield work
-    finally:
-        await connections.close()
-
-
 CASE = Case(
     name="list_read",
     title="Twenty stories by the list_updated index, through the pool against bare asyncmy",
     unit="lists",
-    ours=_through_the_pool,
+    ours=pooled.reading(SELECT_PAGE, statuses),
     bare=drivers.reading(drivers.ASYNCMY, SELECT_PAGE, statuses),
     target=0.8,
 )
