@@ -54,7 +54,7 @@ def application(settings: Settings, names: Sequence[str], *, stop: Stop) -> Star
         lifespan=lifespan,
         stop=stop,
         http=settings.http,
-        means_unavailable=(errors.DatabaseUnavailable,),
+        means_unavailable=(errors.StoreError,),
     )
     app.add_middleware(RestRoute)  # outermost, so that logs and metrics see the address it stands for
     return app

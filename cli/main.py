@@ -4,10 +4,10 @@ import os
 import sys
 
 import click
-from pymysql import MySQLError
 
 from cli import doctor, schema, serve, up
 from runtime.problems import Problem
+from schema.connection import ServerError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -46,7 +46,7 @@ def _run() -> None:
     except Problem as problem:
         click.echo(f"novel: {problem}", err=True)
         sys.exit(problem.exit_code)
-    except MySQLError as error:
+    except ServerError as error:
         click.echo(f"novel: the database refused: {error.args[-1] if error.args else error}", err=True)
         sys.exit(1)
     except click.exceptions.NoArgsIsHelpError as error:

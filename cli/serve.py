@@ -15,10 +15,15 @@ from cli import compose
 from cli.console import load_context, say
 from runtime import metrics, server
 from runtime.children import Command
-from runtime.settings import Settings
-from runtime.shutdown import Stop, on_signals
+from runtime.private_server import wait_until
+from runtime.problems import Problem
+from runtime.settings import HttpSettings, Settings
+from runtime.shutdown import Stop, Stopped, on_signals
 from runtime.supervisor import Supervisor
 from schema import connection, version
+
+# What a process needs to end after its drain.
+STOP_GRACE_SECONDS = 10.0
 
 
 @click.command(short_help="Serve the HTTP services.")
@@ -28,10 +33,12 @@ from schema import connection, version
 @click.option(
     "--processes", default=1, show_default=True, type=click.IntRange(1, 64), help="How many processes answer."
 )
-@click.option("--fd", type=int, hidden=True, help="A listening socket inherited from the parent.")
+@click.option("--fd", type=click.IntRange(min=0), hidden=True, help="A listening socket inherited from the parent.")
 @click.option("--label", hidden=True, help="Tells this process from others like it in a list of processes.")
 def serve(service: str, host: str, port: int, processes: int, fd: int | None, label: str | None) -> None:
     """Serve one of the services, or all of them, until SIGTERM or Ctrl-C."""
+    if not host:
+        raise Problem("--host is empty. Use 127.0.0.1, or 0.0.0.0 to listen on every address.")
     settings = load_context().settings
     with connection.connect(settings.database) as conn:
         version.require(version.current(conn), place=conn.address.place)
@@ -40,7 +47,7 @@ def serve(service: str, host: str, port: int, processes: int, fd: int | None, la
         if processes == 1:
             _run(settings, service, listener, stop, announce=fd is None)
         else:
-            _supervise(service, listener, stop, processes)
+            _supervise(settings, service, listener, stop, processes)
 
 
 def _run(settings: Settings, service: str, listener: socket.socket, stop: Stop, *, announce: bool) -> None:
@@ -63,28 +70,40 @@ def _run(settings: Settings, service: str, listener: socket.socket, stop: Stop, 
     uvloop.run(run())
 
 
-def _supervise(service: str, listener: socket.socket, stop: Stop, processes: int) -> None:
+def _supervise(settings: Settings, service: str, listener: socket.socket, stop: Stop, processes: int) -> None:
     """Several processes accept from one socket and share their metrics; whichever dies is started again."""
     shared = Path(tempfile.mkdtemp(prefix="novel-metrics-"))
     os.environ[metrics.SHARED_DIRECTORY_VARIABLE] = str(shared)
     supervisor = Supervisor(stop)
     try:
         for number in range(1, processes + 1):
-            supervisor.add(partial(child_command, service, listener, name=f"api-{number}"))
+            make = partial(child_command, service, listener, http=settings.http, name=f"api-{number}")
+            child = supervisor.add(make)
+        wait_until(partial(server.answers, listener, "/healthz"), child, stop=stop)
         say(f"Serving {service} on {_address(listener)} with {processes} processes")
         supervisor.run()
+    except Stopped:
+        pass
     finally:
-        listener.close()  # or the kernel goes on taking connections that nobody will answer
+        # Ours too: as long as one is open, the kernel takes connections that nobody would answer any more.
+        listener.close()
         supervisor.stop_all(at_once=True)
         shutil.rmtree(shared, ignore_errors=True)
 
 
-def child_command(service: str, listener: socket.socket, *, name: str, label: str = "") -> Command:
+def child_command(service: str, listener: socket.socket, *, http: HttpSettings, name: str, label: str = "") -> Command:
     """A process that serves on a socket of ours."""
     descriptor = listener.fileno()
     marker = f"--label={label}" if label else ""
-    argv = (sys.executable, "-m", "cli", "serve", service, "--fd", str(descriptor), *filter(None, [marker]))
-    return Command(name=name, argv=argv, pass_fds=(descriptor,), marker=marker)
+    # -P: the folder we are in may have packages of the same names, which are none of ours.
+    argv = (sys.executable, "-P", "-m", "cli", "serve", service, "--fd", str(descriptor), *filter(None, [marker]))
+    return Command(
+        name=name,
+        argv=argv,
+        pass_fds=(descriptor,),
+        marker=marker,
+        stop_seconds=http.unready_seconds + http.drain_seconds + STOP_GRACE_SECONDS,
+    )
 
 
 def _address(listener: socket.socket) -> str:

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import http.client
 import json
 import os
 import shlex
@@ -23,7 +22,7 @@ from runtime.private_server import private_directory, remembered_secret, write_p
 from runtime.problems import Problem
 from runtime.settings import Settings, load
 from runtime.settings import variables as settings_variables
-from runtime.shutdown import Stop, on_signals
+from runtime.shutdown import Stop, Stopped, on_signals
 from runtime.supervisor import Supervisor
 from schema import connection, migrator
 from schema.private_database import PrivateDatabase
@@ -53,7 +52,7 @@ MAX_LOG_BYTES = 10 << 20
     type=click.IntRange(1, 65535),
     help=f"Port to serve on. [default: {DEFAULT_PORT}, or the next free one]",
 )
-@click.option("--no-demo", is_flag=True, help="Push no demo catalogue.")
+@click.option("--no-demo", is_flag=True, help="Push no demo catalogue (nothing is pushed yet).")
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -64,45 +63,54 @@ def up(data_dir: Path, port: int | None, no_demo: bool, ready_file: Path | None)
 
     Set NOVEL_DATABASE_URL or NOVEL_REDIS_URL to use servers you already have.
     """
-    settings = load_context(log_level="warning").settings
+    settings = load_context(log_level=None if "NOVEL_LOG_LEVEL" in os.environ else "warning").settings
     directory = private_directory(data_dir.absolute())
-    if ready_file:
-        ready_file.unlink(missing_ok=True)
+    if ready_file and not ready_file.parent.is_dir():
+        raise Problem(f"there is no folder {ready_file.parent} for --ready-file.")
     # The listener stays open here, because a new API process is handed the same one.
     with _only_one(directory), on_signals(Stop()) as stop, _listen(port) as listener:
+        if ready_file:
+            ready_file.unlink(missing_ok=True)  # of a run that was killed
         supervisor = Supervisor(stop)
         try:
-            ready = _start(settings, directory, listener, supervisor)
+            ready = _start(settings, directory, listener, supervisor, stop)
             if ready_file:
                 write_private(ready_file, json.dumps(ready, indent=2) + "\n")
-            if not stop.requested:
-                _announce(ready, directory)
+            _announce(ready, directory)
             supervisor.run()
-            say("Stopping ...")
+        except Stopped:
+            pass
         finally:
+            say("Stopping ...")
+            listener.close()  # so that clients are refused, and do not wait for an answer that never comes
             supervisor.stop_all()
             if ready_file:
                 ready_file.unlink(missing_ok=True)
     say("Stopped.")
 
 
-def _start(settings: Settings, directory: Path, listener: socket.socket, supervisor: Supervisor) -> dict[str, str]:
+def _start(
+    settings: Settings, directory: Path, listener: socket.socket, supervisor: Supervisor, stop: Stop
+) -> dict[str, str]:
     """Start everything in the order of dependence; returns what the ready file says."""
     environ = dict(os.environ)
     admin = ADMIN if settings.database.address is None else ADMIN_ELSEWHERE
     if settings.database.address is None:
         say("Starting MariaDB ...")
-        environ["NOVEL_DATABASE_URL"] = _start_database(directory, supervisor)
+        environ["NOVEL_DATABASE_URL"] = _start_database(directory, supervisor, stop)
     if settings.redis.address is None and "NOVEL_REDIS_URL" not in environ:
         say("Starting Redis ...")
-        environ["NOVEL_REDIS_URL"] = _start_redis(directory, supervisor)
-    if settings.secrets.master_key is None:
+        environ["NOVEL_REDIS_URL"] = _start_redis(directory, supervisor, stop)
+    has_own_master_key = settings.secrets.master_key is None
+    if has_own_master_key:
         environ["NOVEL_MASTER_KEY"] = remembered_secret(directory / "master.key")
     settings = load(environ)
     _remember_environment(environ, directory)
-    credentials = _prepare_database(settings, directory, admin=admin)
+    stop.check()
+    credentials = _prepare_database(settings, directory, admin=admin, may_replace_key=has_own_master_key)
+    stop.check()
     say("Starting the API ...")
-    _start_api(listener, environ, directory, supervisor)
+    _start_api(settings, listener, environ, directory, supervisor, stop)
     base_url = f"http://{HOST}:{listener.getsockname()[1]}"
     assert settings.database.address is not None
     return {
@@ -120,23 +128,23 @@ def _remember_environment(environ: Mapping[str, str], directory: Path) -> None:
     write_private(directory / ENVIRONMENT, "".join(f"{name}={shlex.quote(ours[name])}\n" for name in sorted(ours)))
 
 
-def _start_database(directory: Path, supervisor: Supervisor) -> str:
+def _start_database(directory: Path, supervisor: Supervisor, stop: Stop) -> str:
     database = PrivateDatabase(directory / "mariadb")
     _trim(database.directory / "error.log")
     database.server.prepare()
-    database.server.wait(supervisor.add(database.server.command))
+    database.server.wait(supervisor.add(database.server.command), stop=stop)
     return database.address.url
 
 
-def _start_redis(directory: Path, supervisor: Supervisor) -> str:
+def _start_redis(directory: Path, supervisor: Supervisor, stop: Stop) -> str:
     redis = PrivateRedis(directory / "redis")
     _trim(redis.directory / "server.log")
     redis.prepare()
-    redis.wait(supervisor.add(redis.command))
+    redis.wait(supervisor.add(redis.command), stop=stop)
     return redis.url
 
 
-def _prepare_database(settings: Settings, directory: Path, *, admin: str) -> dict[str, str]:
+def _prepare_database(settings: Settings, directory: Path, *, admin: str, may_replace_key: bool) -> dict[str, str]:
     """Migrate, and make sure of an administrator and a key to push with."""
     master_key = settings.secrets.master_key
     assert master_key is not None
@@ -145,24 +153,36 @@ def _prepare_database(settings: Settings, directory: Path, *, admin: str) -> dic
         for migration in migrator.migrate(conn, lock_seconds=settings.database.migration_lock_seconds):
             say(f"Migrated: {migration.name}")
         administrators.ensure(conn, login=admin, email=f"{admin}@localhost", password=password, operator="novel up")
-        key = api_keys.find_active(conn, name=DEMO_KEY_NAME)
-        if key is None:
-            key_id, secret = api_keys.create(
-                conn,
-                name=DEMO_KEY_NAME,
-                permissions=api_keys.PERMISSIONS,
-                master_key=master_key,
-                operator="novel up",
-            )
-        else:
-            key_id, secret = key.key_id, api_keys.check_secret(key, master_key)
+        key_id, secret = _demo_key(conn, master_key, may_replace=may_replace_key)
     return {"key_id": key_id, "secret": secret, "admin_user": admin, "admin_password": password}
 
 
-def _start_api(listener: socket.socket, environ: Mapping[str, str], directory: Path, supervisor: Supervisor) -> None:
+def _demo_key(conn: connection.Connection, master_key: str, *, may_replace: bool) -> tuple[str, str]:
+    """A key of ours to push with. Another data folder, with a master key of its own, may have left one too."""
+    problem: Problem | None = None
+    for key in api_keys.active(conn, name=DEMO_KEY_NAME):
+        try:
+            return key.key_id, api_keys.check_secret(key, master_key)
+        except Problem as error:
+            problem = error
+    if problem and not may_replace:
+        raise problem
+    return api_keys.create(
+        conn, name=DEMO_KEY_NAME, permissions=api_keys.PERMISSIONS, master_key=master_key, operator="novel up"
+    )
+
+
+def _start_api(
+    settings: Settings,
+    listener: socket.socket,
+    environ: Mapping[str, str],
+    directory: Path,
+    supervisor: Supervisor,
+    stop: Stop,
+) -> None:
     logs_directory = private_directory(directory / "logs")
     command = replace(
-        child_command("all", listener, name="api", label=str(directory)),
+        child_command("all", listener, http=settings.http, name="api", label=str(directory)),
         environ=environ,
         output=logs_directory / "api.log",
         pid_file=directory / "api.pid",
@@ -170,18 +190,7 @@ def _start_api(listener: socket.socket, environ: Mapping[str, str], directory: P
     _trim(logs_directory / "api.log")
     end_leftover(command)
     child = supervisor.add(lambda: command)
-    private_server.wait_until(lambda: _is_ready(listener), child)
-
-
-def _is_ready(listener: socket.socket) -> bool:
-    client = http.client.HTTPConnection(HOST, listener.getsockname()[1], timeout=5)
-    try:
-        client.request("GET", "/readyz")
-        return client.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        client.close()
+    private_server.wait_until(lambda: server.answers(listener, "/readyz"), child, stop=stop)
 
 
 def _listen(port: int | None) -> socket.socket:

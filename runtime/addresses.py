@@ -6,6 +6,8 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 DATABASE_FORM = "mysql://user:password@host:3306/database"
 REDIS_FORM = "redis://host:6379/0"
+MAX_HOST_LETTERS = 253
+_REDIS_OPTIONS = re.compile(r"(db=\d{1,4})?")
 _DATABASE_NAME = re.compile(r"[A-Za-z0-9_$-]{1,64}")
 
 
@@ -25,9 +27,13 @@ class DatabaseAddress:
         return f"mysql://{quote(self.user, safe='')}:{quote(self.password, safe='')}@{self.place}"
 
     @property
+    def server(self) -> str:
+        return f"{_in_brackets(self.host)}:{self.port}"
+
+    @property
     def place(self) -> str:
         """The address without user and password, for messages."""
-        return f"{_in_brackets(self.host)}:{self.port}/{self.database}"
+        return f"{self.server}/{self.database}"
 
     def __repr__(self) -> str:
         return f"DatabaseAddress({self.user}@{self.place})"
@@ -79,6 +85,8 @@ def parse_redis(text: str) -> RedisAddress:
 
 
 def _names_a_redis(parts: SplitResult) -> bool:
+    if parts.fragment or not _REDIS_OPTIONS.fullmatch(parts.query):
+        return False  # other options would end in the driver's own errors
     if parts.scheme == "unix":
         return bool(parts.path)
     database = parts.path.removeprefix("/")  # which redis-py would take for 0 if it were no number
@@ -89,9 +97,15 @@ def _split(text: str) -> SplitResult | None:
     """The parts of an address, or None. urllib's own complaints quote the address, and with it the password."""
     try:
         parts = urlsplit(text)
-        return None if parts.port == 0 else parts
+        return None if parts.port == 0 or not _can_be_looked_up(parts.hostname or "") else parts
     except ValueError:
         return None
+
+
+def _can_be_looked_up(host: str) -> bool:
+    """Whether the resolver can be asked for it; else it would answer with a UnicodeError."""
+    labels = host.removesuffix(".").split(".")
+    return not host or (len(host) <= MAX_HOST_LETTERS and host.isascii() and all(0 < len(x) < 64 for x in labels))
 
 
 def _in_brackets(host: str) -> str:

@@ -21,6 +21,7 @@ from runtime.problems import Problem
 log = logs.get(__name__)
 
 POLL_SECONDS = 0.02
+LAST_OUTPUT_BYTES = 64 << 10
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 
@@ -62,6 +63,7 @@ class Child:
         if not self._asked_to_stop and self.process.poll() is None:
             self._asked_to_stop = True
             self.process.terminate()
+            self.process.send_signal(signal.SIGCONT)  # a stopped process would not hear it
 
     def stop(self) -> None:
         """Ask it to end, and insist after `stop_seconds`."""
@@ -79,7 +81,9 @@ class Child:
     def last_output(self, lines: int = 5) -> str:
         if not self.command.output or not self.command.output.exists():
             return ""
-        text = self.command.output.read_text(encoding="utf-8", errors="replace")
+        with self.command.output.open("rb") as file:
+            file.seek(max(0, self.command.output.stat().st_size - LAST_OUTPUT_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
         return "\n".join(text.strip().splitlines()[-lines:])
 
 
@@ -109,7 +113,12 @@ def start(command: Command) -> Child:
             place = error.filename or command.argv[0]
             raise Problem(f"cannot start {command.name} ({place}): {error.strerror}.") from None
     if command.pid_file:
-        command.pid_file.write_text(f"{process.pid}\n")
+        try:
+            command.pid_file.write_text(f"{process.pid}\n")
+        except OSError as error:
+            process.kill()
+            process.wait()
+            raise Problem(f"cannot write {command.pid_file}: {error.strerror}.") from None
     log.debug("child.started", name=command.name, pid=process.pid)
     return Child(command, process)
 
@@ -123,6 +132,7 @@ def end_leftover(command: Command) -> bool:
     deadline = time.monotonic() + command.stop_seconds
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGCONT)  # a stopped process would not hear it
         while leftover(command) == pid and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         if leftover(command) == pid:

@@ -13,9 +13,9 @@ from typing import Any, TextIO
 
 import orjson
 import structlog
-from structlog.contextvars import bind_contextvars, bound_contextvars, clear_contextvars
+from structlog.contextvars import bound_contextvars
 
-__all__ = ["bind", "bound", "clear", "configure", "get"]
+__all__ = ["bound", "configure", "get"]
 
 MAX_VALUE_CHARACTERS = 2000
 _SECRET_WORDS = (
@@ -32,9 +32,7 @@ _SECRET_WORDS = (
 )
 _NOT_SECRET = frozenset({"body_bytes", "body_seconds", "token_type"})
 
-bind = bind_contextvars
 bound = bound_contextvars
-clear = clear_contextvars
 
 Event = MutableMapping[str, Any]
 

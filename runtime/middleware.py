@@ -106,15 +106,14 @@ class BodyCap:
     reset the connection, and a client in the middle of sending would never see why.
     """
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int, by_path: Mapping[str, int] | None = None) -> None:
+    def __init__(self, app: ASGIApp, *, max_body_bytes: int) -> None:
         self.app = app
         self.max_body_bytes = max_body_bytes
-        self.by_path = dict(by_path or {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        cap = self.by_path.get(scope["path"], self.max_body_bytes)
+        cap = self.max_body_bytes
         too_large = errors.PayloadTooLarge(
             f"The request body is larger than {cap} bytes.", headers={"Connection": "close"}
         )
@@ -141,10 +140,15 @@ class BodyCap:
             await send(message)
 
         declared = _header(scope, b"content-length")
-        if declared and declared.isdigit() and int(declared) > cap:
+        if declared and declared.isdigit() and _is_over(declared, cap):
             refused = True
             return await errors.response(too_large)(scope, receive, send_and_linger)
         return await self.app(scope, counted, send_and_linger)
+
+
+def _is_over(digits: bytes, cap: int) -> bool:
+    digits = digits.lstrip(b"0")
+    return len(digits) > 19 or int(digits or b"0") > cap  # a number of thousands of digits would be an error
 
 
 async def _discard_body(receive: Receive) -> None:

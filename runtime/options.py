@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 from runtime.problems import BadSetting
 
 T = TypeVar("T")
-_TRUE = {"1", "true", "yes", "on"}
-_FALSE = {"0", "false", "no", "off"}
-_TABLE_PREFIX = re.compile(r"[A-Za-z0-9_]{1,20}")
+# Not like 1e5_: the server would read a number.
+_TABLE_PREFIX = re.compile(r"(?!\d+[eE]\d)[A-Za-z0-9_]{1,20}")
 
 
 def option(variable: str, parse: Callable[[str], T], default: T, help: str, *, secret: bool = False) -> T:
@@ -85,12 +84,6 @@ def seconds(*, minimum: float, maximum: float) -> Callable[[str], float]:
     return parse
 
 
-def switch(value: str) -> bool:
-    if value.lower() in _TRUE | _FALSE:
-        return value.lower() in _TRUE
-    raise ValueError("must be one of true, false, yes, no, on, off, 1, 0")
-
-
 def one_of(*choices: str) -> Callable[[str], str]:
     def parse(value: str) -> str:
         if value.lower() not in choices:
@@ -107,7 +100,7 @@ def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
 
 def table_prefix(value: str) -> str:
     if not _TABLE_PREFIX.fullmatch(value):
-        raise ValueError("must be 1 to 20 letters, digits or underscores (WordPress uses wp_)")
+        raise ValueError("must be 1 to 20 letters, digits or underscores, and no number like 1e5 (WordPress uses wp_)")
     return value
 
 

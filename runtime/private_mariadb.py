@@ -14,6 +14,7 @@ from runtime import children, ports
 from runtime.children import Child, Command
 from runtime.private_server import binary, greets, private_directory, socket_path, wait_until, write_private
 from runtime.problems import Problem
+from runtime.shutdown import Stop
 
 PACKAGES = "mariadb-server-core mariadb-client-core"
 _INSTEAD = "NOVEL_DATABASE_URL"
@@ -91,9 +92,9 @@ class PrivateMariaDB:
         if not (self.directory / "data").exists():
             self._create_data()
 
-    def wait(self, child: Child) -> None:
+    def wait(self, child: Child, *, stop: Stop | None = None) -> None:
         """Wait until it accepts connections (protocol 10 greets with its version), or say why it does not."""
-        wait_until(lambda: greets(self.socket, send=b"", expect=b"MariaDB"), child)
+        wait_until(lambda: greets(self.socket, send=b"", expect=b"MariaDB"), child, stop=stop)
 
     def _create_data(self) -> None:
         install = binary("mariadb-install-db", package=PACKAGES, instead=_INSTEAD)

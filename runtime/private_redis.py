@@ -14,6 +14,7 @@ from runtime.private_server import (
     wait_until,
     write_private,
 )
+from runtime.shutdown import Stop
 
 PACKAGES = "redis-server"
 
@@ -77,11 +78,11 @@ class PrivateRedis:
         )
         write_private(self.directory / "server.conf", configuration)
 
-    def wait(self, child: Child) -> None:
+    def wait(self, child: Child, *, stop: Stop | None = None) -> None:
         """Wait until it serves: while it still loads its data, it answers, but not with PONG."""
         password = remembered_secret(self.directory / "password")
         ping = f"AUTH {password}\r\nPING\r\n".encode()
-        wait_until(lambda: greets(self.socket, send=ping, expect=b"PONG"), child)
+        wait_until(lambda: greets(self.socket, send=ping, expect=b"PONG"), child, stop=stop)
 
 
 def _quoted(path: Path) -> str:

@@ -1,6 +1,7 @@
 """What a private MariaDB and a private Redis have in common: binaries, files only we read, waiting until it answers."""
 
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -11,11 +12,14 @@ from pathlib import Path
 from runtime import children
 from runtime.children import Child
 from runtime.problems import Problem
+from runtime.shutdown import Stop
 
 EXTRA_PATH = "/usr/sbin:/usr/local/sbin:/usr/local/bin"
 # sockaddr_un holds 108 bytes, the closing zero included.
 MAX_SOCKET_PATH_BYTES = 107
 START_SECONDS = 60.0
+SHOWN_LINES = 5
+_SECRET = re.compile(rb"[A-Za-z0-9_-]{32,200}")
 
 
 def binary(name: str, *, package: str, instead: str) -> str:
@@ -37,9 +41,13 @@ def private_directory(path: Path) -> Path:
 def write_private(path: Path, text: str) -> None:
     """Write a file that only we can read, whole or not at all."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    draft.unlink(missing_ok=True)
+    # Exclusive: in a folder of everybody's, the name may have been guessed and be a link by now.
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     draft.replace(path)
 
 
@@ -47,7 +55,10 @@ def remembered_secret(path: Path) -> str:
     """A random secret that is made once and then stays the same."""
     if not path.exists():
         write_private(path, secrets.token_urlsafe(36) + "\n")
-    return path.read_text(encoding="utf-8").strip()
+    secret = path.read_bytes().strip()
+    if not _SECRET.fullmatch(secret):
+        raise Problem(f"{path} should hold a secret, but is damaged. Restore it, or delete it to have a new one made.")
+    return secret.decode()
 
 
 def socket_path(directory: Path, name: str) -> Path:
@@ -62,18 +73,26 @@ def socket_path(directory: Path, name: str) -> Path:
     return short / name
 
 
-def wait_until(answers: Callable[[], bool], child: Child, *, seconds: float = START_SECONDS) -> None:
-    """Wait until a server answers, or say why it does not."""
+def wait_until(
+    answers: Callable[[], bool], child: Child, *, seconds: float = START_SECONDS, stop: Stop | None = None
+) -> None:
+    """Wait until a server answers, or say why it does not. Raises Stopped when a stop is asked for before that."""
     deadline = time.monotonic() + seconds
     while not answers():
+        if stop:
+            stop.check()
         if child.exit_code() is not None:
-            raise Problem(
-                f"{child.command.name} ended at its start (exit code {child.exit_code()}):\n{child.last_output()}"
-            )
+            raise Problem(f"{child.command.name} ended at its start (exit code {child.exit_code()}):\n{_why(child)}")
         if time.monotonic() > deadline:
             child.stop()
-            raise Problem(f"{child.command.name} did not answer within {seconds:g} seconds:\n{child.last_output()}")
+            raise Problem(f"{child.command.name} did not answer within {seconds:g} seconds:\n{_why(child)}")
         time.sleep(children.POLL_SECONDS)
+
+
+def _why(child: Child) -> str:
+    """Its errors, or else the last that it said."""
+    said = child.last_output(50).splitlines()
+    return "\n".join([line for line in said if "ERROR" in line][:SHOWN_LINES] or said[-SHOWN_LINES:])
 
 
 def greets(path: Path, *, send: bytes, expect: bytes) -> bool:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import http.client
+import math
 import socket
 from collections.abc import Callable, Iterator
 
@@ -9,12 +11,15 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from runtime import logs
+from runtime.http_protocol import BoundedProtocol
 from runtime.problems import Problem
 from runtime.shutdown import Stop
 
 log = logs.get(__name__)
 
 BACKLOG = 2048
+ANSWER_SECONDS = 5.0
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  not to bind, but to ask
 
 
 class _Server(uvicorn.Server):
@@ -51,6 +56,19 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def answers(listener: socket.socket, path: str) -> bool:
+    """Whether a server behind this socket of ours answers there with 200."""
+    host, port = listener.getsockname()[:2]
+    client = http.client.HTTPConnection(_WILDCARDS.get(host, host), port, timeout=ANSWER_SECONDS)
+    try:
+        client.request("GET", path)
+        return client.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        client.close()
+
+
 async def serve(
     app: ASGIApp,
     listener: socket.socket,
@@ -63,12 +81,13 @@ async def serve(
     """Answer requests until `stop`, then let those under way finish within `drain_seconds`."""
     config = uvicorn.Config(
         app,
+        http=BoundedProtocol,
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
         lifespan="on",
-        timeout_graceful_shutdown=max(1, round(drain_seconds)),
+        timeout_graceful_shutdown=math.ceil(drain_seconds),
         timeout_keep_alive=30,
         ws="none",
     )

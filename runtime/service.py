@@ -38,7 +38,7 @@ def application(
     for route in every_route:
         if isinstance(route, Route):
             templates.setdefault(route.endpoint, route.path)  # of several addresses of one thing the first counts
-    return Starlette(
+    app = Starlette(
         routes=every_route,
         middleware=[
             Middleware(RequestId),
@@ -52,3 +52,6 @@ def application(
         },
         lifespan=whole_life,
     )
+    # A redirect to the address with or without a slash would go to whatever host the request names.
+    app.router.redirect_slashes = False
+    return app

@@ -102,7 +102,7 @@ class HttpSettings:
     )
     drain_seconds: float = option(
         "NOVEL_DRAIN_SECONDS",
-        options.seconds(minimum=0, maximum=600),
+        options.seconds(minimum=1, maximum=600),
         10.0,
         "Time requests under way get to finish at a stop",
     )

@@ -19,6 +19,10 @@ log = logs.get(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+class Stopped(Exception):
+    """A stop was asked for before the work was done."""
+
+
 class Stop:
     """A stop that was asked for, or not yet. Threads use `wait`, coroutines `wait_async`."""
 
@@ -37,6 +41,11 @@ class Stop:
             self._wake.put(None)
             for listener in list(self._listeners):
                 listener()
+
+    def check(self) -> None:
+        """Raise Stopped if a stop was asked for: between the steps of what cannot be interrupted."""
+        if self.requested:
+            raise Stopped(self.reason)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the stop, at most that long; says whether it was asked for."""

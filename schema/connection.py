@@ -12,6 +12,8 @@ from runtime.settings import DatabaseSettings
 from schema import dialect, prefix, session
 
 Row = tuple[Any, ...]
+# For those who catch it without knowing the driver.
+ServerError = pymysql.MySQLError
 
 
 class Connection:
@@ -28,6 +30,11 @@ class Connection:
         with self.raw.cursor() as cursor:
             changed: int = cursor.execute(self._written(sql), tuple(parameters) or None)
             return changed
+
+    def execute_as_is(self, sql: str) -> None:
+        """Run a statement that has the real names of tables in it already."""
+        with self.raw.cursor() as cursor:
+            cursor.execute(sql)
 
     def fetch_all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         with self.raw.cursor() as cursor:
@@ -94,7 +101,7 @@ def _open(address: DatabaseAddress, *, seconds: float) -> Any:
             host=address.host,
             port=address.port,
             user=address.user,
-            password=address.password,
+            password=address.password.encode(),  # a str would have to be latin-1
             database=address.database,
             charset="utf8mb4",
             connect_timeout=max(1, round(seconds)),
@@ -104,7 +111,7 @@ def _open(address: DatabaseAddress, *, seconds: float) -> Any:
     except pymysql.MySQLError as error:
         if isinstance(error.__context__, TimeoutError):
             raise Problem(
-                f"nothing answered at {address.host}:{address.port} within {seconds:g} seconds."
+                f"nothing answered at {address.server} within {seconds:g} seconds."
                 " See whether that is a database server, and whether it hangs."
             ) from error
         raise
@@ -122,21 +129,18 @@ def require_address(settings: DatabaseSettings) -> DatabaseAddress:
 def explain(error: BaseException, address: DatabaseAddress) -> Problem | None:
     """What a person should do about a database error, by its number; None when it is not theirs to mend."""
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    who = f"{address.user!r} at {address.host}:{address.port}"
+    who = f"{address.user!r} at {address.server}"
     if number in (2002, 2003):
-        return Problem(
-            f"no database server answers at {address.host}:{address.port}. Start it, or correct NOVEL_DATABASE_URL."
-        )
+        return Problem(f"no database server answers at {address.server}. Start it, or correct NOVEL_DATABASE_URL.")
     if number in (2006, 2013, 2014, 1927, 1053):
         return Problem(
-            f"the database server at {address.host}:{address.port} closed the connection."
-            " See its error log, then try again."
+            f"the database server at {address.server} closed the connection. See its error log, then try again."
         )
     if number in (1045, 1698, 1130):
         return Problem(f"the database refuses {who}: wrong user or password. Correct NOVEL_DATABASE_URL.")
     if number == 1049:
         return Problem(
-            f"there is no database {address.database!r} at {address.host}:{address.port}."
+            f"there is no database {address.database!r} at {address.server}."
             f" Run there: CREATE DATABASE `{address.database}`; or correct NOVEL_DATABASE_URL."
         )
     if number == 1044:
@@ -151,12 +155,12 @@ def explain(error: BaseException, address: DatabaseAddress) -> Problem | None:
         )
     if number in (1290, 1836, 1792):
         return Problem(
-            f"the database server at {address.host}:{address.port} is read-only."
+            f"the database server at {address.server} is read-only."
             " Point NOVEL_DATABASE_URL at the primary, or make it writable: SET GLOBAL read_only = 0;"
         )
     if number == 1205:
         return Problem(
-            f"the database at {address.host}:{address.port} waited too long for a table or row that others are using."
+            f"the database at {address.server} waited too long for a table or row that others are using."
             " End their open transactions (SHOW PROCESSLIST), then try again."
         )
     if number in (1451, 3730):
@@ -165,7 +169,5 @@ def explain(error: BaseException, address: DatabaseAddress) -> Problem | None:
             " Drop that foreign key first: novel schema check names those on our own tables."
         )
     if number == 1040:
-        return Problem(
-            f"the database server at {address.host}:{address.port} has no free connection (max_connections)."
-        )
+        return Problem(f"the database server at {address.server} has no free connection (max_connections).")
     return None

@@ -3,21 +3,25 @@
 from collections.abc import Iterator
 from typing import Any
 
-from schema import declared, live
+from schema import declared, live, neighbours
 from schema.connection import Connection
 from schema.model import Column, Schema
 
 
 def check(conn: Connection) -> list[str]:
     """One line per difference; an empty list when the database is as declared."""
-    differences = list(compare(declared.tables(conn.dialect, prefix=conn.table_prefix), live.tables(conn)))
-    differences += [f"{table} {kind} {name}: not declared" for table, kind, name in live.additions(conn)]
+    others = tuple(neighbours.prefixes(conn))
+    there = {name: table for name, table in live.tables(conn).items() if not name.startswith(others)}
+    differences = list(compare(declared.tables(conn.dialect, prefix=conn.table_prefix), there))
+    differences += [
+        f"{table} {kind} {name}: not declared" for table, kind, name in live.additions(conn) if table in there
+    ]
     for table, needed in declared.core_columns(prefix=conn.table_prefix).items():
-        there = live.column_names(conn, table)
-        if not there:
+        columns = live.column_names(conn, table)
+        if not columns:
             differences.append(f"{table}: table is missing")
         else:
-            differences += [f"{table}.{column}: column is missing" for column in sorted(needed - there)]
+            differences += [f"{table}.{column}: column is missing" for column in sorted(needed - columns)]
     return differences
 
 

@@ -79,6 +79,11 @@ def tables(conn: Connection) -> dict[str, Table]:
     }
 
 
+def names(conn: Connection) -> list[str]:
+    """Names of all tables that begin as ours do."""
+    return [name for name, _, _ in conn.fetch_all(_TABLES, (_like(conn.table("wp_novel_")) + "%",))]
+
+
 def additions(conn: Connection) -> list[tuple[str, str, str]]:
     """Foreign keys, checks and triggers of our tables: table, kind and name."""
     pattern = _like(conn.table("wp_novel_")) + "%"

@@ -26,7 +26,7 @@ _INSERT = """
 # Few rows: KEY by_active.
 _ACTIVE_BY_NAME = """
     SELECT key_id, secret_hash, permissions FROM wp_novel_api_keys
-    WHERE is_active = 1 AND key_name = %s ORDER BY id DESC LIMIT 1
+    WHERE is_active = 1 AND key_name = %s ORDER BY id DESC LIMIT 20
 """
 
 
@@ -75,6 +75,7 @@ def create(
     return key_id, secret
 
 
-def find_active(conn: Connection, *, name: str) -> ApiKey | None:
-    row = conn.fetch_one(_ACTIVE_BY_NAME, (name,))
-    return None if row is None else ApiKey(row[0], row[1], tuple(row[2].split(",")))
+def active(conn: Connection, *, name: str) -> list[ApiKey]:
+    """The newest keys of this name that are in force."""
+    rows = conn.fetch_all(_ACTIVE_BY_NAME, (name,))
+    return [ApiKey(key_id, secret_hash, tuple(permissions.split(","))) for key_id, secret_hash, permissions in rows]

@@ -132,7 +132,7 @@ async def connect(
                 host=address.host,
                 port=address.port,
                 user=address.user,
-                password=address.password,
+                password=address.password.encode(),  # a str would have to be latin-1
                 database=address.database,
                 charset="utf8mb4",
                 conv=_CONVERSIONS,

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 
 import redis as redis_client
 
@@ -74,9 +73,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
             yield from judge_server(facts)
             yield from _examine_text(conn)
             yield from _examine_schema(conn)
-            if conn.address.host in LOCAL_HOSTS and Path(facts.data_directory).exists():
-                usage = shutil.disk_usage(facts.data_directory)
-                yield judge_disk("disk", usage.free, usage.total)
+            yield _examine_disk(conn.address.host, facts.data_directory)
     except Problem as problem:
         yield Finding(Verdict.BROKEN, "database", str(problem))
     yield _examine_redis(settings)
@@ -160,6 +157,17 @@ def judge_disk(subject: str, free_bytes: int, total_bytes: int) -> Finding:
     return Finding(Verdict.DOUBTFUL if used >= 80 else Verdict.GOOD, subject, text)
 
 
+def _examine_disk(host: str, data_directory: str) -> Finding:
+    unseen = Finding(Verdict.DOUBTFUL, "disk", "the database's disk cannot be seen from here: watch it there")
+    if host not in LOCAL_HOSTS:
+        return unseen
+    try:
+        usage = shutil.disk_usage(data_directory)
+    except OSError:  # another user's folder, or another container's
+        return unseen
+    return judge_disk("disk", usage.free, usage.total)
+
+
 def _examine_text(conn: connection.Connection) -> Iterator[Finding]:
     wanted = {TEXT_COLLATION, conn.dialect.identifier_collation}
     there = {row[0] for row in conn.fetch_all(_COLLATIONS, tuple(wanted))}
@@ -175,6 +183,11 @@ def _examine_schema(conn: connection.Connection) -> Iterator[Finding]:
         version.require(there, place=conn.address.place)
     except version.SchemaOutdated as problem:
         yield Finding(Verdict.BROKEN, "schema", str(problem))
+        return
+    try:
+        version.require_known(there, place=conn.address.place)
+    except version.SchemaNewer as problem:
+        yield Finding(Verdict.DOUBTFUL, "schema", str(problem))
         return
     differences = drift.check(conn)
     advice = (

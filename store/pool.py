@@ -60,6 +60,7 @@ class Pool:
         self._places = asyncio.Semaphore(size)
         # Last in, first out: what is idle longest can age away. With the times of birth and of last use.
         self._idle: list[tuple[Connection, float, float]] = []
+        self._closed = False
 
     @contextlib.asynccontextmanager
     async def reading(self) -> AsyncIterator[Connection]:
@@ -92,6 +93,7 @@ class Pool:
 
     async def close(self) -> None:
         """Close what is idle; what is still lent closes when it comes back."""
+        self._closed = True
         while self._idle:
             conn, _, _ = self._idle.pop()
             OPEN.dec()
@@ -153,7 +155,9 @@ class Pool:
         return True
 
     def _give_back(self, conn: Connection, born: float) -> None:
-        if conn.is_reusable:
+        if self._closed:
+            self._throw_away(conn, "pool closed")
+        elif conn.is_reusable:
             self._idle.append((conn, born, time.monotonic()))
         else:
             self._throw_away(conn, "unfinished")

@@ -28,7 +28,12 @@ _RUN_AS_TEXT = frozenset({1295, 1461, 1615})
 
 _PERCENT = re.compile(r"%(.?)", re.DOTALL)
 _INSERT = re.compile(
-    r"(?P<head>\s*(?:INSERT|REPLACE)\b.+?\bVALUES\s*)(?P<row>\([^()]*\))(?P<tail>.*)", re.DOTALL | re.IGNORECASE
+    r"""
+    (?P<head> \s*(?:INSERT|REPLACE)\b (?:(?!\bVALUES\b).)+ \bVALUES\s*)
+    (?P<row> \( (?:[^()]|\([^()]*\))* \) )  # a value may be a function call
+    (?P<tail> .*)
+    """,
+    re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
 
 
@@ -101,4 +106,5 @@ def chunks(
 
 
 def _size(row: Parameters) -> int:
-    return sum(len(value) for value in row if isinstance(value, str | bytes))
+    """An upper bound: a character takes four bytes at most."""
+    return sum(4 * len(value) if isinstance(value, str) else len(value) for value in row if hasattr(value, "__len__"))

@@ -66,7 +66,7 @@ def test_empty_database(novel: NovelCommand, make_database: DatabaseFactory) -> 
     assert line.endswith("Run: novel migrate")
 
 
-@pytest.mark.parametrize("prefix", ["wp-", "a b", "wp_;", "`", "", "x" * 21, "wp_\n"])
+@pytest.mark.parametrize("prefix", ["wp-", "a b", "wp_;", "`", "", "x" * 21, "1e5", "wp_\n"])
 def test_prefix_with_odd_characters(novel: NovelCommand, prefix: str) -> None:
     if prefix == "wp_\n":  # white space around a value is nobody's intention
         assert "NOVEL_DATABASE_URL is not set" in one_line(novel, "migrate", NOVEL_TABLE_PREFIX=prefix)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from runtime.settings import Settings
 from schema import migrator
 from schema.connection import Connection
 from tests.conftest import clean_environ, novel_executable
@@ -143,7 +144,7 @@ def test_a_database_that_it_was_given_is_used_and_its_users_left_alone(
 def test_a_second_up_on_the_same_folder_is_refused(directory: Path) -> None:
     running = Running(directory)
     second = subprocess.run(
-        [novel_executable(), "up", "--data-dir", directory],
+        [novel_executable(), "up", "--data-dir", directory, "--ready-file", running.ready_file],
         env=clean_environ({}),
         capture_output=True,
         text=True,
@@ -152,5 +153,39 @@ def test_a_second_up_on_the_same_folder_is_refused(directory: Path) -> None:
     )
     assert second.returncode == 1
     assert f"already runs on {directory} (process {running.process.pid})" in second.stderr
+    assert running.ready_file.exists()
     assert running.get("/readyz")[0] == 200
     assert running.stop() == 0
+
+
+def test_another_folder_on_the_same_database_gets_a_key_of_its_own(
+    directory: Path, empty_settings: Settings, redis_url: str
+) -> None:
+    address = empty_settings.database.address
+    assert address is not None
+    other = directory.with_name(f"{directory.name}-other")
+    variables = {"NOVEL_DATABASE_URL": address.url, "NOVEL_REDIS_URL": redis_url}
+    ids = []
+    for folder in (directory, other, directory):
+        running = Running(folder, **variables)
+        ids.append(running.ready["key_id"])
+        assert running.stop() == 0
+    assert ids[0] == ids[2] != ids[1]
+
+
+def test_ctrl_c_during_the_start_stops_at_once(directory: Path) -> None:
+    process = subprocess.Popen(
+        [novel_executable(), "up", "--data-dir", directory],
+        env=clean_environ({}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    wait_for(lambda: (directory / "mariadb" / "child.pid").exists())
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "is running" not in said
+    assert said.endswith("Stopped.\n")
+    assert processes_of(directory) == []

@@ -49,7 +49,7 @@ def unconfigured_logs() -> Iterator[None]:
         library.handlers, library.propagate, library.level = before
     logging.getLogger("any").manager._clear_cache()  # type: ignore[attr-defined]
     structlog.configure(**structlog_before)
-    logs.clear()
+    structlog.contextvars.clear_contextvars()
 
 
 @pytest.fixture

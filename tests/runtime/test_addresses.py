@@ -85,6 +85,9 @@ def test_an_ipv6_host_is_read_without_and_written_with_brackets() -> None:
         ("mysql://u:p@h:port/d", "must look like"),
         ("mysql://u:p@h:70000/d", "must look like"),
         ("mysql://u:p@h:0/d", "must look like"),
+        ("mysql://u:p@a..b/d", "must look like"),
+        ("mysql://u:p@" + "h" * 64 + "/d", "must look like"),
+        ("mysql://u:p@" + "h." * 127 + "/d", "must look like"),
         ("mysql://u:p@[::1/d", "must look like"),
     ],
 )
@@ -164,6 +167,11 @@ def test_a_redis_address_is_kept_whole_and_shown_without_its_password(text: str,
         "redis://h:port/0",
         "redis://h:70000",
         "redis://[::1",
+        "redis://a..b/0",
+        "redis://h/abc",
+        "redis://h/0?foo=bar",
+        "redis://h/0?socket_timeout=abc",
+        "redis://h/0#x",
     ],
 )
 def test_what_is_no_redis_address_is_refused(text: str) -> None:

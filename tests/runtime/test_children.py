@@ -240,3 +240,35 @@ def test_a_process_that_ended_but_was_not_waited_for_is_no_leftover(start: Start
     child = start("pass", "--mark=ours", pid_file=tmp_path / "pid", marker="--mark=ours")
     wait_for(lambda: not is_alive(child.pid))
     assert children.leftover(replace(child.command)) is None
+
+
+def children_with(argument: str) -> list[int]:
+    """Living children of this process that were started with this argument."""
+    own = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in own if argument.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+
+
+def test_a_pid_file_that_cannot_be_written_is_a_problem_and_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "pid").mkdir()
+    command = Command("sleeper", ("sleep", "61.4711"), pid_file=tmp_path / "pid")
+    with pytest.raises(Problem, match=r"cannot write .*/pid: Is a directory"):
+        children.start(command)
+    assert not children_with("61.4711")
+
+
+def test_of_a_huge_log_only_the_end_is_read(tmp_path: Path) -> None:
+    log_file = tmp_path / "log"
+    with log_file.open("wb") as file:
+        file.truncate(1 << 40)  # sparse: reading it whole would take all memory
+        file.seek(0, 2)
+        file.write(b"\nthe end\n")
+    child = children.start(Command("true", ("true",), output=log_file))
+    child.process.wait()
+    assert child.last_output(1) == "the end"
+
+
+def test_a_stopped_process_hears_that_it_should_end() -> None:
+    child = children.start(Command("sleeper", ("sleep", "60"), stop_seconds=600))
+    os.kill(child.pid, signal.SIGSTOP)
+    child.stop()
+    assert child.exit_code() == -signal.SIGTERM

@@ -196,3 +196,20 @@ def test_a_missing_or_deaf_socket_does_not_greet(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(tmp_path / "s"))  # and nobody listens
         assert not greets(tmp_path / "s", send=b"", expect=b"")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"short", b"\xff" * 40, b"a" * 40 + b"\n" + b"b" * 40])
+def test_a_damaged_secret_is_named_and_never_used(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(content)
+    with pytest.raises(Problem, match="secret should hold a secret, but is damaged"):
+        private_server.remembered_secret(path)
+
+
+def test_a_link_where_the_draft_would_be_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / f"ready.{os.getpid()}.new").symlink_to(victim)
+    private_server.write_private(tmp_path / "ready", "text")
+    assert victim.read_text() == "mine"
+    assert (tmp_path / "ready").read_text() == "text"

@@ -60,3 +60,9 @@ async def test_the_lifespan_surrounds_the_serving() -> None:
     async with serving(application(route("/it", tell), lifespan=life)) as served, httpx.AsyncClient() as asking:
         await asking.get(served.url + "/it")
     assert told == ["begun", "asked", "ended"]
+
+
+async def test_an_address_with_a_slash_too_many_is_not_redirected_to_whatever_host_was_named() -> None:
+    answer = await client(application(route("/it", answer_ok))).get("/it/", headers={"Host": "evil.example"})
+    assert answer.status_code == 404
+    assert "location" not in answer.headers

@@ -37,11 +37,12 @@ def test_wordpress_keeps_its_rows_and_only_our_version_is_forgotten(empty_conn: 
     assert version.current(empty_conn) == 0
 
 
-@pytest.mark.parametrize("other", ["blog7_", "WP_", "wp_2_"])
+@pytest.mark.parametrize("other", ["blog7_", "WP_", "wp_2_", "wp_novel_x_", "wp_novel_novel_"])
 def test_tables_of_another_prefix_stay(empty_settings: Settings, empty_conn: Connection, other: str) -> None:
     with connection.connect(replace(empty_settings.database, table_prefix=other)) as theirs:
         migrator.migrate(theirs, lock_seconds=5)
         migrator.migrate(empty_conn, lock_seconds=5)
+        assert drift.check(empty_conn) == []
         drop.drop(empty_conn, lock_seconds=10)
         assert drift.check(theirs) == []
         assert version.current(theirs) == migrations.latest()
@@ -59,11 +60,19 @@ def test_dropping_again_finds_nothing_and_migrating_again_makes_all(empty_conn: 
     assert drift.check(empty_conn) == []
 
 
-def test_a_half_made_schema_without_options_is_dropped_too(empty_conn: Connection) -> None:
+def test_a_half_made_schema_without_options_is_dropped_and_what_we_never_made_stays(empty_conn: Connection) -> None:
     empty_conn.execute("CREATE TABLE wp_novel_stories (id INT)")
-    empty_conn.execute("CREATE TABLE `wp_novel_a``b` (id INT)")
-    assert drop.drop(empty_conn, lock_seconds=10) == ["wp_novel_a`b", "wp_novel_stories"]
-    assert tables(empty_conn) == set()
+    empty_conn.execute("CREATE TABLE wp_novel_of_mine (id INT)")
+    assert drop.drop(empty_conn, lock_seconds=10) == ["wp_novel_stories"]
+    assert tables(empty_conn) == {"wp_novel_of_mine"}
+
+
+def test_tables_of_a_newer_program_are_not_half_dropped(empty_conn: Connection) -> None:
+    migrator.migrate(empty_conn, lock_seconds=5)
+    version.record(empty_conn, migrations.latest() + 1)
+    with pytest.raises(Problem, match="made by a newer program"):
+        drop.drop(empty_conn, lock_seconds=10)
+    assert drop.tables(empty_conn)
 
 
 def test_a_drop_blocked_by_an_open_read_ends_with_a_problem(empty_settings: Settings, empty_conn: Connection) -> None:

@@ -28,7 +28,7 @@ def make_key(conn: Connection) -> KeyFactory:
 
 
 def found(conn: Connection, name: str = "crawler") -> ApiKey:
-    key = api_keys.find_active(conn, name=name)
+    key = next(iter(api_keys.active(conn, name=name)), None)
     assert key is not None
     return key
 
@@ -106,11 +106,11 @@ def test_a_secret_of_one_version_does_not_pass_for_the_next(conn: Connection, ma
 
 
 def test_an_unknown_or_revoked_key_is_not_found(conn: Connection, make_key: KeyFactory) -> None:
-    assert api_keys.find_active(conn, name="crawler") is None
+    assert api_keys.active(conn, name="crawler") == []
     key_id, _ = make_key()
-    assert api_keys.find_active(conn, name="crawler 2") is None
+    assert api_keys.active(conn, name="crawler 2") == []
     conn.execute("UPDATE wp_novel_api_keys SET is_active = 0 WHERE key_id = %s", (key_id,))
-    assert api_keys.find_active(conn, name="crawler") is None
+    assert api_keys.active(conn, name="crawler") == []
 
 
 def test_of_two_keys_with_one_name_the_newest_active_one_is_found(conn: Connection, make_key: KeyFactory) -> None:
@@ -128,7 +128,7 @@ def test_a_key_that_cannot_be_written_down_is_not_made(conn: Connection, make_ke
             make_key()
     finally:
         conn.execute("ALTER TABLE wp_novel_sync_logs_away RENAME TO wp_novel_sync_logs")
-    assert api_keys.find_active(conn, name="crawler") is None
+    assert api_keys.active(conn, name="crawler") == []
 
 
 def test_keys_made_at_the_same_moment_are_all_there(test_settings: Settings, conn: Connection) -> None:

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from schema.connection import Connection as SyncConnection
 from store.connection import Connection
 from tests.store.conftest import MakePool
 from tests.store.counting import ADD, connection_id, counted, eventually, value
@@ -12,25 +13,32 @@ from tests.store.counting import ADD, connection_id, counted, eventually, value
 SLEEP = "SELECT SLEEP(%s)"
 
 
-async def test_a_connection_whose_reader_was_cancelled_is_never_used_again(make_pool: MakePool) -> None:
+def sleeps(conn: SyncConnection, number: int) -> bool:
+    """Whether the server is at a SLEEP for that connection."""
+    state = "SELECT 1 FROM information_schema.processlist WHERE id = %s AND state = 'User sleep'"
+    return conn.fetch_one(state, (number,)) is not None
+
+
+async def test_a_connection_whose_reader_was_cancelled_is_never_used_again(
+    make_pool: MakePool, conn: SyncConnection
+) -> None:
     pool = make_pool(size=1)
     before = counted("novel_database_discarded_total", reason="unfinished")
     ids: list[int] = []
 
     async def read() -> None:
-        async with pool.reading() as conn:
-            ids.append(await connection_id(conn))
-            await conn.fetch_one(SLEEP, (5,))
+        async with pool.reading() as reader:
+            ids.append(await connection_id(reader))
+            await reader.fetch_one(SLEEP, (5,))
 
     task = asyncio.create_task(read())
-    await eventually(lambda: ids)
-    await asyncio.sleep(0.05)
+    await eventually(lambda: ids and sleeps(conn, ids[0]))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with pool.reading() as conn:
-        assert await connection_id(conn) != ids[0]
-        assert await conn.fetch_one("SELECT %s", ("mine",)) == ("mine",)
+    async with pool.reading() as reader:
+        assert await connection_id(reader) != ids[0]
+        assert await reader.fetch_one("SELECT %s", ("mine",)) == ("mine",)
     assert counted("novel_database_discarded_total", reason="unfinished") == before + 1
 
 
@@ -79,11 +87,12 @@ async def test_a_cancelled_transaction_changes_nothing_and_frees_its_locks(make_
     assert await value(pool) == 5
 
 
-async def test_one_connection_runs_one_statement_at_a_time(make_pool: MakePool) -> None:
+async def test_one_connection_runs_one_statement_at_a_time(make_pool: MakePool, conn: SyncConnection) -> None:
     pool = make_pool(size=1)
-    async with pool.reading() as conn:
-        slow = asyncio.create_task(conn.fetch_one(SLEEP, (0.2,)))
-        await asyncio.sleep(0.02)
+    async with pool.reading() as reader:
+        number = await connection_id(reader)
+        slow = asyncio.create_task(reader.fetch_one(SLEEP, (5,)))
+        await eventually(lambda: sleeps(conn, number))
         with pytest.raises(RuntimeError, match="one statement at a time"):
-            await conn.fetch_one("SELECT 1")
-        assert await slow == (0,)
+            await reader.fetch_one("SELECT 1")
+        slow.cancel()

@@ -2,13 +2,18 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 import pytest
 
+from runtime import settings
+from runtime.addresses import DatabaseAddress, parse_database
+from schema import connection
 from schema.connection import Connection as SyncConnection
 from store.connection import Connection
 from store.errors import DatabaseUnavailable, StatementTimeout
 from store.pool import Pool
+from tests.conftest import DatabaseServer
 from tests.store.conftest import MakePool
 from tests.store.counting import ADD, READ, connection_id, eventually
 
@@ -115,6 +120,24 @@ async def test_a_closed_pool_leaves_no_connection_on_the_server(make_pool: MakeP
     async with contextlib.AsyncExitStack() as stack:
         conns = [await stack.enter_async_context(pool.reading()) for _ in range(3)]
         ids = [await connection_id(lent) for lent in conns]
-    await pool.close()
+        await pool.close()  # while they are lent: they close when they come back
     alive = "SELECT COUNT(*) FROM information_schema.processlist WHERE id IN (%s, %s, %s)"
     await eventually(lambda: conn.fetch_all(alive, ids) == [(0,)])
+
+
+async def test_a_password_may_have_any_letters(
+    address: DatabaseAddress, make_pool: MakePool, database_server: DatabaseServer
+) -> None:
+    password = "mật khẩu: 密码 /?#@%"
+    with database_server.as_root() as root, root.cursor() as cursor:
+        cursor.execute("CREATE USER vietnamese@'%' IDENTIFIED BY 'x'")
+        cursor.execute("SET PASSWORD FOR vietnamese@'%%' = PASSWORD(%s)", (password,))
+        cursor.execute("GRANT ALL ON *.* TO vietnamese@'%'")
+        try:
+            own = parse_database(replace(address, user="vietnamese", password=password).url)
+            async with make_pool(own).reading() as conn:
+                assert await conn.fetch_one("SELECT 1") == (1,)
+            with connection.connect(settings.load({"NOVEL_DATABASE_URL": own.url}).database) as sync_conn:
+                assert sync_conn.fetch_one("SELECT 1") == (1,)
+        finally:
+            cursor.execute("DROP USER vietnamese@'%'")

@@ -39,6 +39,13 @@ def test_an_insert_is_written_for_many_rows() -> None:
     )
 
 
+def test_a_value_may_be_a_function_call() -> None:
+    sql = "INSERT INTO t (a, b) VALUES (%s, UTC_TIMESTAMP()) ON DUPLICATE KEY UPDATE a = VALUES(a)"
+    assert statements.for_rows(sql, 2) == (
+        "INSERT INTO t (a, b) VALUES (%s, UTC_TIMESTAMP()), (%s, UTC_TIMESTAMP()) ON DUPLICATE KEY UPDATE a = VALUES(a)"
+    )
+
+
 def test_what_is_no_insert_of_one_row_is_refused() -> None:
     with pytest.raises(ValueError, match="not an INSERT"):
         statements.for_rows("UPDATE t SET a = %s", 2)
@@ -53,7 +60,8 @@ def test_chunks_keep_every_row_in_order_within_the_bounds(rows: list[tuple[Any, 
     assert [row for chunk in chunks for row in chunk] == rows
     for chunk in chunks:
         assert len(chunk) in (1, 2, 4, 8)
-        assert len(chunk) == 1 or sum(len(body or "") for _, body in chunk) <= max_bytes
+        sizes = [len(body.encode() if isinstance(body, str) else body or b"") for _, body in chunk]
+        assert len(chunk) == 1 or sum(sizes) <= max_bytes
 
 
 # -- on a server -----------------------------------------------------------------------------------------
