@@ -73,7 +73,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
             yield from judge_server(facts)
             yield from _examine_text(conn)
             yield from _examine_schema(conn)
-            yield _examine_disk(conn.address.host, facts.data_directory)
+            yield examine_disk(conn.address.host, facts.data_directory)
     except Problem as problem:
         yield Finding(Verdict.BROKEN, "database", str(problem))
     yield _examine_redis(settings)
@@ -157,7 +157,7 @@ def judge_disk(subject: str, free_bytes: int, total_bytes: int) -> Finding:
     return Finding(Verdict.DOUBTFUL if used >= 80 else Verdict.GOOD, subject, text)
 
 
-def _examine_disk(host: str, data_directory: str) -> Finding:
+def examine_disk(host: str, data_directory: str) -> Finding:
     unseen = Finding(Verdict.DOUBTFUL, "disk", "the database's disk cannot be seen from here: watch it there")
     if host not in LOCAL_HOSTS:
         return unseen
