@@ -1,12 +1,8 @@
 """`novel serve`: the HTTP services, in one process or several."""
 
-import os
-import shutil
 import socket
 import sys
-import tempfile
 from functools import partial
-from pathlib import Path
 
 import click
 import uvloop
@@ -72,23 +68,21 @@ def _run(settings: Settings, service: str, listener: socket.socket, stop: Stop, 
 
 def _supervise(settings: Settings, service: str, listener: socket.socket, stop: Stop, processes: int) -> None:
     """Several processes accept from one socket and share their metrics; whichever dies is started again."""
-    shared = Path(tempfile.mkdtemp(prefix="novel-metrics-"))
-    os.environ[metrics.SHARED_DIRECTORY_VARIABLE] = str(shared)
     supervisor = Supervisor(stop)
-    try:
-        for number in range(1, processes + 1):
-            make = partial(child_command, service, listener, http=settings.http, name=f"api-{number}")
-            child = supervisor.add(make)
-        wait_until(partial(server.answers, listener, "/healthz"), child, stop=stop)
-        say(f"Serving {service} on {_address(listener)} with {processes} processes")
-        supervisor.run()
-    except Stopped:
-        pass
-    finally:
-        # Ours too: as long as one is open, the kernel takes connections that nobody would answer any more.
-        listener.close()
-        supervisor.stop_all(at_once=True)
-        shutil.rmtree(shared, ignore_errors=True)
+    with metrics.shared():
+        try:
+            for number in range(1, processes + 1):
+                make = partial(child_command, service, listener, http=settings.http, name=f"api-{number}")
+                child = supervisor.add(make)
+            wait_until(partial(server.answers, listener, "/healthz"), child, stop=stop)
+            say(f"Serving {service} on {_address(listener)} with {processes} processes")
+            supervisor.run()
+        except Stopped:
+            pass
+        finally:
+            # Ours too: as long as one is open, the kernel takes connections that nobody would answer any more.
+            listener.close()
+            supervisor.stop_all(at_once=True)
 
 
 def child_command(service: str, listener: socket.socket, *, http: HttpSettings, name: str, label: str = "") -> Command:

@@ -1,6 +1,11 @@
 """Prometheus metrics of one process, or of all processes that share `PROMETHEUS_MULTIPROC_DIR`."""
 
+import contextlib
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -13,6 +18,7 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 SHARED_DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+_FOLDER = "novel-metrics-"
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 HTTP_REQUESTS = Counter("novel_http_requests_total", "HTTP requests answered", labelnames=("method", "route", "status"))
@@ -22,6 +28,29 @@ HTTP_SECONDS = Histogram(
     labelnames=("route",),
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
+
+
+@contextlib.contextmanager
+def shared() -> Iterator[None]:
+    """Let the processes started in this block add up their metrics, in a folder that is gone after it."""
+    _remove_abandoned()
+    directory = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
+    os.environ[SHARED_DIRECTORY_VARIABLE] = str(directory)
+    try:
+        yield
+    finally:
+        del os.environ[SHARED_DIRECTORY_VARIABLE]
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _remove_abandoned() -> None:
+    """Folders of ours whose process was killed before it could clean up."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
+        pid = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        with contextlib.suppress(OSError):
+            is_ours = folder.lstat().st_uid == os.geteuid() and not folder.is_symlink()
+            if is_ours and pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def exposition() -> bytes:

@@ -64,3 +64,19 @@ def test_forgetting_a_process_needs_no_shared_folder(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv(metrics.SHARED_DIRECTORY_VARIABLE, raising=False)
     metrics.forget_process(os.getpid())
     assert b"novel_http_requests_total" in metrics.exposition()
+
+
+def test_folders_of_killed_processes_are_removed_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    for name in (f"novel-metrics-{dead.pid}-x", f"novel-metrics-{os.getpid()}-x", "novel-metrics-of-mine", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "counter.db").touch()
+    with metrics.shared():
+        there = {path.name for path in tmp_path.iterdir()}
+        assert Path(os.environ[metrics.SHARED_DIRECTORY_VARIABLE]).parent == tmp_path
+    assert metrics.SHARED_DIRECTORY_VARIABLE not in os.environ
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {f"novel-metrics-{os.getpid()}-x", "novel-metrics-of-mine", "other"}
+    assert len(there - left) == 1
