@@ -1,7 +1,6 @@
 """What the command line says, and how: plain words on stdout, problems in one line on stderr."""
 
 import os
-from dataclasses import dataclass
 
 import click
 
@@ -9,20 +8,13 @@ from runtime import logs, settings
 from runtime.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What every command is given."""
-
-    settings: Settings
-
-
-def load_context(*, log_level: str | None = None) -> Context:
+def load_settings(*, log_level: str | None = None) -> Settings:
     """Read the settings and set up logs; warn of variables that look like ours but are not."""
     loaded = settings.load(os.environ)
     logs.configure(format=loaded.logs.format, level=log_level or loaded.logs.level)
     for name in loaded.unknown:
         click.echo(f"novel: warning: unknown variable {name}", err=True)
-    return Context(loaded)
+    return loaded
 
 
 def say(text: str = "") -> None:

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from cli.console import load_context, mark, say
+from cli.console import load_settings, mark, say
 from store import doctor as examination
 from store.doctor import Verdict
 
@@ -18,7 +18,7 @@ _MARKS = {
 @click.command()
 def doctor() -> None:
     """Check servers, settings and schema. Exit code 1 if something is broken."""
-    settings = load_context().settings
+    settings = load_settings()
     verdicts = []
     for finding in examination.examine(settings):
         word, colour = _MARKS[finding.verdict]

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from cli.console import load_context, say
+from cli.console import load_settings, say
 from runtime import progress
 from runtime.problems import Problem
 from schema import connection, drift, drop, migrations, migrator, version
@@ -14,7 +14,7 @@ from schema import connection, drift, drop, migrations, migrator, version
 def migrate() -> None:
     """Bring the database to the newest schema. Safe to run at any time, also twice."""
     # The bar shows what is done and a failure ends the command with its one line: the log would say both again.
-    settings = load_context(log_level="critical").settings.database
+    settings = load_settings(log_level="critical").database
     with connection.connect(settings, statement_seconds=0) as conn:
         todo = migrator.pending(conn)
         if not todo:
@@ -38,7 +38,7 @@ def schema() -> None:
 @schema.command()
 def status() -> None:
     """Show the version of the database and what is pending."""
-    with connection.connect(load_context().settings.database) as conn:
+    with connection.connect(load_settings().database) as conn:
         there = version.current(conn)
         say(f"{conn.address.place}: schema version {there}, newest {migrations.latest()} ({conn.dialect.name})")
         for migration in migrations.available():
@@ -50,7 +50,7 @@ def status() -> None:
 @schema.command(short_help="Name every drift of the database.")
 def check() -> None:
     """Name every difference between the database and the declared schema. Silent when there is none."""
-    with connection.connect(load_context().settings.database, statement_seconds=0) as conn:
+    with connection.connect(load_settings().database, statement_seconds=0) as conn:
         there = version.current(conn)
         version.require(there, place=conn.address.place)
         version.require_known(there, place=conn.address.place)
@@ -65,7 +65,7 @@ def check() -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def drop_command(yes: bool) -> None:
     """Delete every table of ours, with all stories, chapters and readers' data. WordPress's tables stay."""
-    settings = load_context().settings.database
+    settings = load_settings().database
     with connection.connect(settings, statement_seconds=0) as conn:
         tables = drop.tables(conn)
         if not tables:

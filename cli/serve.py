@@ -8,10 +8,9 @@ import click
 import uvloop
 
 from cli import compose
-from cli.console import load_context, say
+from cli.console import load_settings, say
 from runtime import metrics, server
-from runtime.children import Command
-from runtime.private_server import wait_until
+from runtime.children import Command, wait_until
 from runtime.problems import Problem
 from runtime.settings import HttpSettings, Settings
 from runtime.shutdown import Stop, Stopped, on_signals
@@ -35,7 +34,7 @@ def serve(service: str, host: str, port: int, processes: int, fd: int | None, la
     """Serve one of the services, or all of them, until SIGTERM or Ctrl-C."""
     if not host:
         raise Problem("--host is empty. Use 127.0.0.1, or 0.0.0.0 to listen on every address.")
-    settings = load_context().settings
+    settings = load_settings()
     with connection.connect(settings.database) as conn:
         version.require(version.current(conn), place=conn.address.place)
     listener = socket.socket(fileno=fd) if fd is not None else server.listen(host, port)

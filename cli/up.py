@@ -1,7 +1,6 @@
 """`novel up`: everything on this machine, from an empty folder to a page that answers, kept alive until Ctrl-C."""
 
 import contextlib
-import fcntl
 import json
 import os
 import shlex
@@ -9,14 +8,13 @@ import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
 
 import click
 
-from cli.console import load_context, mark, say
+from cli.console import load_settings, mark, say
 from cli.serve import child_command
-from runtime import private_server, server
-from runtime.children import end_leftover
+from runtime import children, server
+from runtime.alone import alone
 from runtime.private_redis import PrivateRedis
 from runtime.private_server import private_directory, remembered_secret, write_private
 from runtime.problems import Problem
@@ -63,12 +61,12 @@ def up(data_dir: Path, port: int | None, no_demo: bool, ready_file: Path | None)
 
     Set NOVEL_DATABASE_URL or NOVEL_REDIS_URL to use servers you already have.
     """
-    settings = load_context(log_level=None if "NOVEL_LOG_LEVEL" in os.environ else "warning").settings
+    settings = load_settings(log_level=None if "NOVEL_LOG_LEVEL" in os.environ else "warning")
     directory = private_directory(data_dir.absolute())
     if ready_file and not ready_file.parent.is_dir():
         raise Problem(f"there is no folder {ready_file.parent} for --ready-file.")
     # The listener stays open here, because a new API process is handed the same one.
-    with _only_one(directory), on_signals(Stop()) as stop, _listen(port) as listener:
+    with _one_on(directory), on_signals(Stop()) as stop, _listen(port) as listener:
         if ready_file:
             ready_file.unlink(missing_ok=True)  # of a run that was killed
         supervisor = Supervisor(stop)
@@ -87,6 +85,17 @@ def up(data_dir: Path, port: int | None, no_demo: bool, ready_file: Path | None)
             if ready_file:
                 ready_file.unlink(missing_ok=True)
     say("Stopped.")
+
+
+def _one_on(directory: Path) -> contextlib.AbstractContextManager[None]:
+    """Two of us on one data folder would take each other's servers for leftovers."""
+    return alone(
+        directory / "up.lock",
+        otherwise=lambda holder: (
+            f"novel up already runs on {directory} (process {holder}). Stop it first,"
+            " or choose another folder with --data-dir."
+        ),
+    )
 
 
 def _start(
@@ -188,9 +197,9 @@ def _start_api(
         pid_file=directory / "api.pid",
     )
     _trim(logs_directory / "api.log")
-    end_leftover(command)
+    children.end_leftover(command)
     child = supervisor.add(lambda: command)
-    private_server.wait_until(lambda: server.answers(listener, "/readyz"), child, stop=stop)
+    children.wait_until(lambda: server.answers(listener, "/readyz"), child, stop=stop)
 
 
 def _listen(port: int | None) -> socket.socket:
@@ -206,34 +215,6 @@ def _listen(port: int | None) -> socket.socket:
     raise Problem(
         f"every port from {DEFAULT_PORT} to {DEFAULT_PORT + PORTS_TRIED - 1} is in use: choose one with --port."
     )
-
-
-class _only_one:
-    """Two of us on one data folder would take each other's servers for leftovers."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._file: TextIO | None = None
-
-    def __enter__(self) -> None:
-        path = self._directory / "up.lock"
-        self._file = path.open("a+")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._file.seek(0)
-            holder = self._file.read().strip()
-            raise Problem(
-                f"novel up already runs on {self._directory} (process {holder}). Stop it first,"
-                " or choose another folder with --data-dir."
-            ) from None
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
-
-    def __exit__(self, *_: object) -> None:
-        if self._file:
-            self._file.close()
 
 
 def _trim(log_file: Path) -> None:

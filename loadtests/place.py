@@ -4,8 +4,6 @@ One load test at a time uses the folder. Whatever was started is stopped when th
 """
 
 import contextlib
-import fcntl
-import os
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,6 +14,7 @@ import pymysql
 
 from runtime import settings
 from runtime.addresses import DatabaseAddress
+from runtime.alone import alone
 from runtime.private_server import private_directory
 from runtime.problems import Problem
 from runtime.settings import DatabaseSettings, Settings
@@ -36,7 +35,7 @@ _CREATE = "CREATE DATABASE IF NOT EXISTS `{database}` CHARACTER SET utf8mb4 COLL
 def opened(environ: Mapping[str, str], *, directory: Path = DIRECTORY) -> Iterator[Settings]:
     """The settings of a database that is ours alone while the block runs."""
     given = settings.load(environ)
-    with _alone(directory), _ended_by_sigterm():
+    with _one_in(directory), _ended_by_sigterm():
         if given.database.address is not None:
             yield replace(given, database=_own_database(given.database, given.database.address))
             return
@@ -73,20 +72,11 @@ def _own_database(given: DatabaseSettings, address: DatabaseAddress) -> Database
     return replace(given, address=own)
 
 
-@contextlib.contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    path = private_directory(directory.absolute()) / "lock"
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
-            raise Problem(f"another load test (process {holder}) is using {directory}: wait until it ends.") from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
+def _one_in(directory: Path) -> contextlib.AbstractContextManager[None]:
+    return alone(
+        private_directory(directory.absolute()) / "lock",
+        otherwise=lambda holder: f"another load test (process {holder}) is using {directory}: wait until it ends.",
+    )
 
 
 @contextlib.contextmanager

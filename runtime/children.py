@@ -11,17 +11,20 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from runtime import logs
 from runtime.problems import Problem
+from runtime.shutdown import Stop
 
 log = logs.get(__name__)
 
 POLL_SECONDS = 0.02
 LAST_OUTPUT_BYTES = 64 << 10
+START_SECONDS = 60.0
+SHOWN_LINES = 5
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 
@@ -39,6 +42,8 @@ class Command:
     marker: str = ""
     """A part of the command line that no other program has: tells a leftover from a reused pid."""
     stop_seconds: float = 30.0
+    hears: Callable[[], bool] | None = None
+    """Whether it can be asked to end right now. If not it is killed, and so has to bear that; None: always."""
     pass_fds: Sequence[int] = ()
 
 
@@ -68,6 +73,8 @@ class Child:
     def stop(self) -> None:
         """Ask it to end, and insist after `stop_seconds`."""
         if self.process.poll() is None:
+            if not self._asked_to_stop and self.command.hears and not self.command.hears():
+                self.process.kill()
             self.ask_to_stop()
             try:
                 self.process.wait(self.command.stop_seconds)
@@ -123,13 +130,36 @@ def start(command: Command) -> Child:
     return Child(command, process)
 
 
+def wait_until(
+    answers: Callable[[], bool], child: Child, *, seconds: float = START_SECONDS, stop: Stop | None = None
+) -> None:
+    """Wait until a server answers, or say why it does not. Raises Stopped when a stop is asked for before that."""
+    deadline = time.monotonic() + seconds
+    while not answers():
+        if stop:
+            stop.check()
+        if child.exit_code() is not None:
+            raise Problem(f"{child.command.name} ended at its start (exit code {child.exit_code()}):\n{_why(child)}")
+        if time.monotonic() > deadline:
+            child.stop()
+            raise Problem(f"{child.command.name} did not answer within {seconds:g} seconds:\n{_why(child)}")
+        time.sleep(POLL_SECONDS)
+
+
+def _why(child: Child) -> str:
+    """Its errors, or else the last that it said."""
+    said = child.last_output(50).splitlines()
+    return "\n".join([line for line in said if "ERROR" in line][:SHOWN_LINES] or said[-SHOWN_LINES:])
+
+
 def end_leftover(command: Command) -> bool:
     """Stop a process of an earlier run that still holds our files; says whether there was one."""
     pid = leftover(command)
     if pid is None:
         return False
     log.warning("child.leftover_stopped", name=command.name, pid=pid)
-    deadline = time.monotonic() + command.stop_seconds
+    patience = command.stop_seconds if command.hears is None or command.hears() else 0.0
+    deadline = time.monotonic() + patience
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGCONT)  # a stopped process would not hear it

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from runtime import children, ports
 from runtime.children import Child, Command
-from runtime.private_server import binary, greets, private_directory, socket_path, wait_until, write_private
+from runtime.private_server import binary, greets, private_directory, socket_path, write_private
 from runtime.problems import Problem
 from runtime.shutdown import Stop
 
@@ -72,6 +72,7 @@ class PrivateMariaDB:
             pid_file=self.directory / "child.pid",
             marker=defaults,
             stop_seconds=60,
+            hears=self._answers,  # told to end during its start, it hangs; killed, it recovers at the next
         )
 
     def prepare(self) -> None:
@@ -93,8 +94,11 @@ class PrivateMariaDB:
             self._create_data()
 
     def wait(self, child: Child, *, stop: Stop | None = None) -> None:
-        """Wait until it accepts connections (protocol 10 greets with its version), or say why it does not."""
-        wait_until(lambda: greets(self.socket, send=b"", expect=b"MariaDB"), child, stop=stop)
+        """Wait until it accepts connections, or say why it does not."""
+        children.wait_until(self._answers, child, stop=stop)
+
+    def _answers(self) -> bool:
+        return greets(self.socket, send=b"", expect=b"MariaDB")  # protocol 10 greets with its version
 
     def _create_data(self) -> None:
         install = binary("mariadb-install-db", package=PACKAGES, instead=_INSTEAD)

@@ -11,7 +11,6 @@ from runtime.private_server import (
     private_directory,
     remembered_secret,
     socket_path,
-    wait_until,
     write_private,
 )
 from runtime.shutdown import Stop
@@ -82,7 +81,7 @@ class PrivateRedis:
         """Wait until it serves: while it still loads its data, it answers, but not with PONG."""
         password = remembered_secret(self.directory / "password")
         ping = f"AUTH {password}\r\nPING\r\n".encode()
-        wait_until(lambda: greets(self.socket, send=ping, expect=b"PONG"), child, stop=stop)
+        children.wait_until(lambda: greets(self.socket, send=ping, expect=b"PONG"), child, stop=stop)
 
 
 def _quoted(path: Path) -> str:

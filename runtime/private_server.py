@@ -5,20 +5,13 @@ import re
 import secrets
 import shutil
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-from runtime import children
-from runtime.children import Child
 from runtime.problems import Problem
-from runtime.shutdown import Stop
 
 EXTRA_PATH = "/usr/sbin:/usr/local/sbin:/usr/local/bin"
 # sockaddr_un holds 108 bytes, the closing zero included.
 MAX_SOCKET_PATH_BYTES = 107
-START_SECONDS = 60.0
-SHOWN_LINES = 5
 _SECRET = re.compile(rb"[A-Za-z0-9_-]{32,200}")
 
 
@@ -71,28 +64,6 @@ def socket_path(directory: Path, name: str) -> Path:
     if short.stat().st_uid != os.getuid():
         raise Problem(f"{short} belongs to someone else. Choose a shorter --data-dir.")
     return short / name
-
-
-def wait_until(
-    answers: Callable[[], bool], child: Child, *, seconds: float = START_SECONDS, stop: Stop | None = None
-) -> None:
-    """Wait until a server answers, or say why it does not. Raises Stopped when a stop is asked for before that."""
-    deadline = time.monotonic() + seconds
-    while not answers():
-        if stop:
-            stop.check()
-        if child.exit_code() is not None:
-            raise Problem(f"{child.command.name} ended at its start (exit code {child.exit_code()}):\n{_why(child)}")
-        if time.monotonic() > deadline:
-            child.stop()
-            raise Problem(f"{child.command.name} did not answer within {seconds:g} seconds:\n{_why(child)}")
-        time.sleep(children.POLL_SECONDS)
-
-
-def _why(child: Child) -> str:
-    """Its errors, or else the last that it said."""
-    said = child.last_output(50).splitlines()
-    return "\n".join([line for line in said if "ERROR" in line][:SHOWN_LINES] or said[-SHOWN_LINES:])
 
 
 def greets(path: Path, *, send: bytes, expect: bytes) -> bool:

@@ -272,3 +272,31 @@ def test_a_stopped_process_hears_that_it_should_end() -> None:
     os.kill(child.pid, signal.SIGSTOP)
     child.stop()
     assert child.exit_code() == -signal.SIGTERM
+
+
+def child_of(script: str, log: Path) -> Child:
+    return children.start(Command("redis", (sys.executable, "-c", script), output=log))
+
+
+def test_a_server_that_answers_is_waited_for(tmp_path: Path) -> None:
+    child = child_of(SLEEP, tmp_path / "log")
+    answers = [True, False, False]
+    children.wait_until(answers.pop, child)
+    assert answers == []
+    child.stop()
+
+
+def test_a_server_that_ends_at_its_start_tells_why(tmp_path: Path) -> None:
+    child = child_of("print('Address already in use'); raise SystemExit(4)", tmp_path / "log")
+    with pytest.raises(Problem) as raised:
+        children.wait_until(lambda: False, child)
+    assert str(raised.value) == "redis ended at its start (exit code 4):\nAddress already in use"
+
+
+def test_a_server_that_never_answers_is_stopped_and_named(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("still thinking\n")
+    child = child_of(SLEEP, tmp_path / "log")
+    with pytest.raises(Problem) as raised:
+        children.wait_until(lambda: False, child, seconds=0.1)
+    assert str(raised.value) == "redis did not answer within 0.1 seconds:\nstill thinking"
+    assert not is_alive(child.pid)

@@ -3,11 +3,14 @@
 import contextlib
 import os
 import pwd
+import signal
 import socket
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +215,18 @@ print("served")
 def test_it_runs_as_any_user(folder: Path, user: int) -> None:
     folder.chmod(0o777)
     assert run_as(user, START, str(folder / "mariadb")).endswith("served\n")
+
+
+@pytest.mark.parametrize("delay_seconds", [0.0, 0.02, 0.035, 0.05, 0.065])
+def test_a_stop_during_its_start_ends_it_and_the_next_start_works(set_up: Path, delay_seconds: float) -> None:
+    """MariaDB hangs for good when SIGTERM comes before it serves; a stop that waited for it would be killed here."""
+    server = mariadb(set_up)
+    server.prepare()
+    command = replace(server.command(), stop_seconds=600)
+    for _ in range(3):
+        child = children.start(command)
+        time.sleep(delay_seconds)
+        child.stop()
+        assert child.exit_code() in (0, -signal.SIGKILL, -signal.SIGTERM)
+    with started(server):
+        assert ask(server, "SELECT 1") == 1

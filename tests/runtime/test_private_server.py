@@ -3,14 +3,12 @@
 import os
 import socket
 import stat
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from runtime import children, private_server
-from runtime.children import Child, Command
+from runtime import private_server
 from runtime.private_server import (
     MAX_SOCKET_PATH_BYTES,
     binary,
@@ -18,12 +16,10 @@ from runtime.private_server import (
     private_directory,
     remembered_secret,
     socket_path,
-    wait_until,
     write_private,
 )
 from runtime.problems import Problem
 from tests.runtime.private import NOBODY, remove_place
-from tests.runtime.waiting import is_alive
 
 SLEEP = "import time; time.sleep(600)"
 
@@ -40,10 +36,6 @@ def deep(tmp_path: Path) -> Iterator[Path]:
     yield folder
     status = folder.stat()
     remove_place(Path(f"/tmp/novel-{os.getuid()}-{status.st_dev:x}-{status.st_ino:x}/server.sock"), folder)
-
-
-def child_of(script: str, log: Path) -> Child:
-    return children.start(Command("redis", (sys.executable, "-c", script), output=log))
 
 
 # -- binaries -------------------------------------------------------------------------------------------
@@ -164,31 +156,7 @@ def test_a_place_that_belongs_to_someone_else_is_refused(deep: Path) -> None:
         socket_path(deep, "server.sock")
 
 
-# -- waiting --------------------------------------------------------------------------------------------
-
-
-def test_a_server_that_answers_is_waited_for(tmp_path: Path) -> None:
-    child = child_of(SLEEP, tmp_path / "log")
-    answers = [True, False, False]
-    wait_until(answers.pop, child)
-    assert answers == []
-    child.stop()
-
-
-def test_a_server_that_ends_at_its_start_tells_why(tmp_path: Path) -> None:
-    child = child_of("print('Address already in use'); raise SystemExit(4)", tmp_path / "log")
-    with pytest.raises(Problem) as raised:
-        wait_until(lambda: False, child)
-    assert str(raised.value) == "redis ended at its start (exit code 4):\nAddress already in use"
-
-
-def test_a_server_that_never_answers_is_stopped_and_named(tmp_path: Path) -> None:
-    (tmp_path / "log").write_text("still thinking\n")
-    child = child_of(SLEEP, tmp_path / "log")
-    with pytest.raises(Problem) as raised:
-        wait_until(lambda: False, child, seconds=0.1)
-    assert str(raised.value) == "redis did not answer within 0.1 seconds:\nstill thinking"
-    assert not is_alive(child.pid)
+# -- greeting --------------------------------------------------------------------------------------------
 
 
 def test_a_missing_or_deaf_socket_does_not_greet(tmp_path: Path) -> None:
