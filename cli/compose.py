@@ -30,9 +30,13 @@ def application(settings: Settings, names: Sequence[str], *, stop: Stop) -> Star
     async def schema_is_current() -> None:
         await schema_version.require(database)
 
-    checks = [Check("database", database_answers), Check("schema", schema_is_current)]
+    seconds = settings.http.check_seconds
+    checks = [
+        Check("database", database_answers, seconds=seconds),
+        Check("schema", schema_is_current, seconds=seconds),
+    ]
     if redis.is_configured:
-        checks.append(Check("redis", redis.ping, required=False))
+        checks.append(Check("redis", redis.ping, required=False, seconds=seconds))
 
     routes: list[BaseRoute] = []
     if "readapi" in names:

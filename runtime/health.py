@@ -19,7 +19,6 @@ from runtime.shutdown import Stop
 
 log = logs.get(__name__)
 
-CHECK_SECONDS = 3.0
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -29,6 +28,8 @@ class Check:
     probe: Callable[[], Awaitable[None]]
     required: bool = True
     """A service goes on without what is not required; its loss is shown all the same."""
+    seconds: float = 3.0
+    """What takes longer has failed."""
 
 
 def routes(checks: Sequence[Check], *, stop: Stop) -> list[Route]:
@@ -56,7 +57,7 @@ def routes(checks: Sequence[Check], *, stop: Stop) -> list[Route]:
 async def passes(check: Check) -> bool:
     """Whether a check finds all well within its time."""
     try:
-        async with asyncio.timeout(CHECK_SECONDS):
+        async with asyncio.timeout(check.seconds):
             await check.probe()
     except Exception as error:  # noqa: BLE001  any failure of a probe means the same: not ready
         log.warning("health.check_failed", check=check.name, error=repr(error))

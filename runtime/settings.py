@@ -100,6 +100,12 @@ class HttpSettings:
         16 << 20,
         "Largest request body, as sent, that any route reads",
     )
+    check_seconds: float = option(
+        "NOVEL_CHECK_SECONDS",
+        options.seconds(minimum=0.1, maximum=60),
+        3.0,
+        "Time one check of /readyz may take before it has failed",
+    )
     drain_seconds: float = option(
         "NOVEL_DRAIN_SECONDS",
         options.seconds(minimum=1, maximum=600),

@@ -24,6 +24,9 @@ HEALTHZ_ANSWERED = 'novel_http_requests_total{method="GET",route="/healthz",stat
 IN_USE = "novel_database_connections_in_use"
 OPEN = "novel_database_connections_open"
 
+# Readiness waits for a database that stands still, however slow the machine is.
+PATIENT = {"NOVEL_CHECK_SECONDS": "60"}
+
 
 class OwnDatabase:
     """A database server that a test may stop and kill."""
@@ -215,7 +218,7 @@ def begin_readyz(served: Served) -> http.client.HTTPConnection:
 def test_a_request_under_way_is_finished_while_no_new_connection_is_accepted(
     tmp_path: Path, own_database: OwnDatabase
 ) -> None:
-    with serving(tmp_path, own_database.variables | {"NOVEL_DRAIN_SECONDS": "60"}) as served:
+    with serving(tmp_path, own_database.variables | PATIENT | {"NOVEL_DRAIN_SECONDS": "60"}) as served:
         assert served.get("/readyz").status == 200
         with stopped(own_database.child.pid):
             client = begin_readyz(served)
@@ -231,7 +234,7 @@ def test_a_request_under_way_is_finished_while_no_new_connection_is_accepted(
 
 
 def test_a_request_that_outlives_the_deadline_is_ended(tmp_path: Path, own_database: OwnDatabase) -> None:
-    with serving(tmp_path, own_database.variables | {"NOVEL_DRAIN_SECONDS": "1"}) as served:
+    with serving(tmp_path, own_database.variables | PATIENT | {"NOVEL_DRAIN_SECONDS": "1"}) as served:
         assert served.get("/readyz").status == 200
         with stopped(own_database.child.pid):
             client = begin_readyz(served)
@@ -353,7 +356,7 @@ def test_processes_do_not_outlive_a_killed_parent(pair: Served) -> None:
 def test_nothing_accepts_connections_while_one_process_finishes_a_request(
     tmp_path: Path, own_database: OwnDatabase, busy: int
 ) -> None:
-    variables = own_database.variables | {"NOVEL_DRAIN_SECONDS": "60"}
+    variables = own_database.variables | PATIENT | {"NOVEL_DRAIN_SECONDS": "60"}
     with serving(tmp_path, variables, "--processes", "2") as served:
         wait_for(lambda: len(children_of(served.process.pid)) == 2)
         with stopped(children_of(served.process.pid)[1 - busy]):  # so that the other has the request

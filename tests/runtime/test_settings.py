@@ -78,6 +78,7 @@ ROWS = {
         {"1024": 1024, "1073741824": 1 << 30},
         [*NOT_WHOLE_NUMBERS, "1023", "1073741825"],
     ),
+    "NOVEL_CHECK_SECONDS": Row("http.check_seconds", 3.0, {"0.1": 0.1, "60": 60.0}, [*NOT_SECONDS, "0.09", "60.1"]),
     "NOVEL_DRAIN_SECONDS": Row("http.drain_seconds", 10.0, {"1": 1.0, "600": 600.0}, [*NOT_SECONDS, "0.9", "600.1"]),
     "NOVEL_UNREADY_SECONDS": Row("http.unready_seconds", 0.0, {"0": 0.0, "120": 120.0}, [*NOT_SECONDS, "120.1"]),
     "NOVEL_LOG_FORMAT": Row(
