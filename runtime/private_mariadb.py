@@ -81,6 +81,8 @@ class PrivateMariaDB:
         private_directory(self.directory / "tmp")
         children.end_leftover(self.command())
         self.socket.unlink(missing_ok=True)
+        if not (self.directory / "data").exists():
+            self._create_data()  # before the port is chosen: in all that time somebody else could take it
         configuration = _CONFIGURATION.format(
             directory=_escaped(self.directory),
             socket=_escaped(self.socket),
@@ -90,8 +92,6 @@ class PrivateMariaDB:
         )
         write_private(self.directory / "server.cnf", configuration)
         write_private(self.directory / "provision.sql", self.provisioning)
-        if not (self.directory / "data").exists():
-            self._create_data()
 
     def wait(self, child: Child, *, stop: Stop | None = None) -> None:
         """Wait until it accepts connections, or say why it does not."""

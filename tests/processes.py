@@ -101,7 +101,9 @@ class Served:
 
     def metric(self, sample: str) -> float:
         """The value of one sample, by its name and labels as they are written; 0 where there is none."""
-        for line in self.get("/metrics").body.decode().splitlines():
+        metrics = self.get("/metrics")
+        assert metrics.status == 200, self.said()
+        for line in metrics.body.decode().splitlines():
             name, _, value = line.rpartition(" ")
             if name == sample:
                 return float(value)

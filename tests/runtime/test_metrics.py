@@ -47,6 +47,12 @@ def test_processes_that_share_a_folder_show_the_sum_of_all(tmp_path: Path) -> No
     assert f"{LINE}7.0\n" in run(SHOW, tmp_path)
 
 
+def test_a_process_that_was_killed_just_when_it_made_a_file_does_not_hide_the_others(tmp_path: Path) -> None:
+    run(COUNT.format(3), tmp_path)
+    (tmp_path / "counter_999999.db").touch()
+    assert f"{LINE}3.0\n" in run(SHOW, tmp_path)
+
+
 def test_the_counts_of_a_process_outlive_it_but_its_gauges_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
