@@ -7,6 +7,7 @@ database on that server instead (the user must be allowed to create it).
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -28,6 +29,10 @@ from store import pool as pools
 from store.pool import Pool
 
 ROOT = Path(__file__).parent.parent
+
+# A shell starts its background jobs deaf to Ctrl-C, and what they start inherits that: our children must hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
