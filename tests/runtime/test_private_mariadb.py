@@ -17,9 +17,10 @@ from typing import Any
 import pymysql
 import pytest
 
-from runtime import children, private_server
+from runtime import children, ports, private_server
 from runtime.private_mariadb import PrivateMariaDB
 from runtime.problems import Problem
+from runtime.server import listen
 from tests.runtime.private import DEEP, NAMELESS, NOBODY, ODD, SPACED, kill, new_folder, run_as, sleeper, started
 from tests.runtime.waiting import is_alive
 
@@ -133,14 +134,12 @@ def test_half_a_set_up_is_begun_anew_and_a_taken_port_replaced(folder: Path) -> 
     (folder / "data.new" / "mysql").mkdir(parents=True)
     (folder / "data.new" / "ibdata1").write_bytes(b"half")
     server = mariadb(folder)
-    with socket.socket() as other:
-        (folder / "port").write_text("20001\n")
-        with contextlib.suppress(OSError):  # taken by another still: as good
-            other.bind(("127.0.0.1", 20001))
-            other.listen()
+    with listen("127.0.0.1", ports.find()) as other:
+        taken = other.getsockname()[1]
+        (folder / "port").write_text(f"{taken}\n")
         with started(server):
             assert ask(server, "SELECT 1") == 1
-            assert server.port != 20001
+            assert server.port != taken
     assert not (folder / "data.new").exists()
 
 
