@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -230,7 +231,8 @@ def _announce(ready: Mapping[str, str], directory: Path) -> None:
     say(f"  Admin      {ready['admin_url']}   (user {ready['admin_user']}, password {ready['admin_password']})")
     say(f"  Ingest key {ready['key_id']}   (secret {ready['secret']})")
     say(f"  Logs       {directory}/logs/")
-    say(
-        f"  Commands   set -a; . {shlex.quote(str(directory / ENVIRONMENT))}; set +a   (then for example: novel doctor)"
-    )
+    # By its whole path: make installs it where no PATH leads.
+    novel = Path(sys.executable).with_name("novel")
+    load = f"set -a; . {shlex.quote(str(directory / ENVIRONMENT))}; set +a"
+    say(f"  Commands   {load}   (then for example: {shlex.quote(str(novel))} doctor)")
     say("Ctrl-C stops it.")

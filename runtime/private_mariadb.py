@@ -76,7 +76,7 @@ class PrivateMariaDB:
         )
 
     def prepare(self) -> None:
-        """Make everything ready for a start: leftovers ended, port chosen, files written, data folder there."""
+        """Make everything ready for a start: leftovers ended, data folder there, port chosen, files written."""
         private_directory(self.directory)
         private_directory(self.directory / "tmp")
         children.end_leftover(self.command())
