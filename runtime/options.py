@@ -1,5 +1,6 @@
 """How one setting is declared and read: one row says its variable, its form, its default and its meaning."""
 
+import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields
@@ -91,6 +92,23 @@ def one_of(*choices: str) -> Callable[[str], str]:
         return value.lower()
 
     return parse
+
+
+def switch(value: str) -> bool:
+    if value.lower() not in ("on", "off"):
+        raise ValueError("must be on or off")
+    return value.lower() == "on"
+
+
+def networks(value: str) -> tuple[str, ...]:
+    """Addresses and networks, separated by commas."""
+    found = []
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        try:
+            found.append(str(ipaddress.ip_network(part, strict=False)))
+        except ValueError:
+            raise ValueError("must be addresses or networks, as 192.0.2.7, 198.51.100.0/24") from None
+    return tuple(found)
 
 
 def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:

@@ -94,6 +94,12 @@ class HttpSettings:
         None,
         "Address under which clients reach this service",
     )
+    trusted_proxies: tuple[str, ...] = option(
+        "NOVEL_TRUSTED_PROXIES",
+        options.networks,
+        (),
+        "Addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed",
+    )
     max_body_bytes: int = option(
         "NOVEL_MAX_BODY_BYTES",
         options.number(minimum=1024, maximum=1 << 30),
@@ -117,6 +123,100 @@ class HttpSettings:
         options.seconds(minimum=0, maximum=120),
         0.0,
         "Time between /readyz turning off and the stop, so that a load balancer looks away first",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class IngestSettings:
+    requests_per_minute: int = option(
+        "NOVEL_INGEST_REQUESTS_PER_MINUTE",
+        options.number(minimum=1, maximum=1_000_000),
+        60,
+        "Batches one key may push in any 60 seconds; it may ask for states ten times as often",
+    )
+    bytes_per_minute: int = option(
+        "NOVEL_INGEST_BYTES_PER_MINUTE",
+        options.number(minimum=1, maximum=1 << 40),
+        50 << 20,
+        "Bytes one key may push in any 60 seconds, decompressed",
+    )
+    address_requests_per_minute: int = option(
+        "NOVEL_INGEST_ADDRESS_REQUESTS_PER_MINUTE",
+        options.number(minimum=1, maximum=1_000_000),
+        1200,
+        "Requests to ingest routes that one client address may make in any 60 seconds, with whatever key",
+    )
+    allowed_addresses: tuple[str, ...] = option(
+        "NOVEL_INGEST_ALLOWED_ADDRESSES",
+        options.networks,
+        (),
+        "Addresses and networks that may use ingest routes, separated by commas; empty: all",
+    )
+    require_tls: bool = option(
+        "NOVEL_INGEST_REQUIRE_TLS",
+        options.switch,
+        True,
+        "Whether ingest refuses plain HTTP from other machines; on or off",
+    )
+    max_stories_bytes: int = option(
+        "NOVEL_INGEST_MAX_STORIES_BYTES",
+        options.number(minimum=1024, maximum=256 << 20),
+        5 << 20,
+        "Largest batch of stories, decompressed",
+    )
+    max_chapters_bytes: int = option(
+        "NOVEL_INGEST_MAX_CHAPTERS_BYTES",
+        options.number(minimum=1024, maximum=256 << 20),
+        12 << 20,
+        "Largest batch of chapters, decompressed",
+    )
+    body_seconds: float = option(
+        "NOVEL_INGEST_BODY_SECONDS",
+        options.seconds(minimum=0.1, maximum=3600),
+        60.0,
+        "Time the whole body of a batch may take to arrive",
+    )
+    buffer_bytes: int = option(
+        "NOVEL_INGEST_BUFFER_BYTES",
+        options.number(minimum=1024, maximum=1 << 40),
+        128 << 20,
+        "Bytes of batches that one process holds at a time; who comes then is answered with 503",
+    )
+    lock_failures: int = option(
+        "NOVEL_INGEST_LOCK_FAILURES",
+        options.number(minimum=1, maximum=1_000_000),
+        20,
+        "Wrong signatures within 10 minutes after which a key is locked",
+    )
+    lock_seconds: int = option(
+        "NOVEL_INGEST_LOCK_SECONDS",
+        options.number(minimum=1, maximum=30 * 86400),
+        900,
+        "How long a key stays locked, unless it is unlocked before",
+    )
+    idempotency_hours: int = option(
+        "NOVEL_INGEST_IDEMPOTENCY_HOURS",
+        options.number(minimum=1, maximum=8760),
+        72,
+        "How long a repeated batch gets the answer of the first",
+    )
+    queue_max_items: int = option(
+        "NOVEL_QUEUE_MAX_ITEMS",
+        options.number(minimum=1, maximum=1 << 40),
+        2_000_000,
+        "Waiting items past which new batches are answered with 503",
+    )
+    queue_max_bytes: int = option(
+        "NOVEL_QUEUE_MAX_BYTES",
+        options.number(minimum=1, maximum=1 << 50),
+        8 << 30,
+        "Waiting bytes, as stored, past which new batches are answered with 503",
+    )
+    content_encoding: str = option(
+        "NOVEL_CONTENT_ENCODING",
+        options.one_of("gzip", "zstd", "none"),
+        "gzip",
+        "How chapter bodies are stored: gzip, which PHP reads without an extension, zstd or none",
     )
 
 
@@ -152,6 +252,7 @@ class Settings:
     database: DatabaseSettings
     redis: RedisSettings
     http: HttpSettings
+    ingest: IngestSettings
     logs: LogSettings
     secrets: SecretSettings
     unknown: tuple[str, ...] = ()
@@ -162,6 +263,7 @@ GROUPS: dict[str, type] = {
     "database": DatabaseSettings,
     "redis": RedisSettings,
     "http": HttpSettings,
+    "ingest": IngestSettings,
     "logs": LogSettings,
     "secrets": SecretSettings,
 }

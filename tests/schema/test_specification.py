@@ -30,6 +30,8 @@ MORE_COLUMNS = {
     ("wp_novel_ingest_jobs", "crashes"): "crashes and retries count separately",
     ("wp_novel_ingest_jobs", "is_stale"): "stale items are reported as such",
     ("wp_novel_ingest_jobs", "error_code"): "dead letters are replayed by error code",
+    ("wp_novel_ingest_jobs", "payload_offset"): "where a job's payload begins in the blob it shares with others",
+    ("wp_novel_ingest_requests", "key_id"): "which key made the request",
 }
 MORE_INDEXES = {("wp_novel_stories", "FULLTEXT", ("search_text",)): "search"}
 MORE_TABLES = {
@@ -39,6 +41,8 @@ MORE_TABLES = {
     "wp_novel_ingest_ready": "what waits in the queue, in a narrow table",
     "wp_novel_ingest_leases": "what a worker holds",
     "wp_novel_workers": "one heartbeat row per worker process",
+    "wp_novel_api_key_terms": "the sources, the end and the locks of a key, whose own table stays as specified",
+    "wp_novel_rate_windows": "quotas while Redis is away",
 }
 # Identifiers, and words of the program, compare byte by byte; all other text folds (đ = d).
 BYTEWISE = {
