@@ -7,10 +7,14 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from admin import status
+from ingest import routes as ingest_routes
+from ingest import upkeep
+from ingest.service import Ingest
 from readapi import route_index
 from readapi.rest_route import RestRoute
 from runtime import service
 from runtime.health import Check
+from runtime.problems import Problem
 from runtime.settings import Settings
 from runtime.shutdown import Stop
 from store import errors, pool, schema_version
@@ -39,6 +43,12 @@ def application(settings: Settings, names: Sequence[str], *, stop: Stop) -> Star
         checks.append(Check("redis", redis.ping, required=False, seconds=seconds))
 
     routes: list[BaseRoute] = []
+    path_caps: dict[str, int] = {}
+    ingest: Ingest | None = None
+    if "ingest" in names:
+        ingest = Ingest(settings.ingest, pool=database, redis=redis, master_key=require_master_key(settings))
+        routes += ingest_routes.routes(ingest)
+        path_caps = ingest_routes.path_caps(ingest)
     if "readapi" in names:
         routes += route_index.routes(list(routes), public_url=settings.http.public_url)
     if "admin" in names:
@@ -47,8 +57,11 @@ def application(settings: Settings, names: Sequence[str], *, stop: Stop) -> Star
     @contextlib.asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
         try:
-            yield
+            async with upkeep.running(database) if ingest else contextlib.nullcontext():
+                yield
         finally:
+            if ingest:
+                ingest.stage.close()
             await database.close()
             await redis.close()
 
@@ -59,6 +72,17 @@ def application(settings: Settings, names: Sequence[str], *, stop: Stop) -> Star
         stop=stop,
         http=settings.http,
         means_unavailable=(errors.StoreError,),
+        path_caps=path_caps,
     )
     app.add_middleware(RestRoute)  # outermost, so that logs and metrics see the address it stands for
     return app
+
+
+def require_master_key(settings: Settings) -> str:
+    """The master key, without which no signature can be checked."""
+    if settings.secrets.master_key is None:
+        raise Problem(
+            "NOVEL_MASTER_KEY is not set, so no ingest signature could be checked. Set it to the master key that the"
+            " API keys were made with, or to a new one (openssl rand -base64 48); or serve only readapi or admin."
+        )
+    return settings.secrets.master_key

@@ -106,14 +106,16 @@ class BodyCap:
     reset the connection, and a client in the middle of sending would never see why.
     """
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, *, max_body_bytes: int, path_caps: Mapping[str, int] | None = None) -> None:
         self.app = app
         self.max_body_bytes = max_body_bytes
+        self.path_caps = path_caps or {}
+        """Paths with a lower cap of their own."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        cap = self.max_body_bytes
+        cap = min(self.max_body_bytes, self.path_caps.get(scope["path"], self.max_body_bytes))
         too_large = errors.PayloadTooLarge(
             f"The request body is larger than {cap} bytes.", headers={"Connection": "close"}
         )

@@ -1,13 +1,14 @@
 """An HTTP process: the routes of one or more services behind the common middleware and health routes."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from runtime import errors, health
 from runtime.middleware import AccessLog, BodyCap, RequestId
@@ -25,6 +26,7 @@ def application(
     stop: Stop,
     http: HttpSettings,
     means_unavailable: Sequence[type[Exception]] = (),
+    path_caps: Mapping[str, int] | None = None,
 ) -> Starlette:
     """Compose the application. Errors in `means_unavailable` are answered with 503 and Retry-After."""
 
@@ -38,12 +40,16 @@ def application(
     for route in every_route:
         if isinstance(route, Route):
             templates.setdefault(route.endpoint, route.path)  # of several addresses of one thing the first counts
+    proxies = (
+        [Middleware(ProxyHeadersMiddleware, trusted_hosts=list(http.trusted_proxies))] if http.trusted_proxies else []
+    )
     app = Starlette(
         routes=every_route,
         middleware=[
+            *proxies,
             Middleware(RequestId),
             Middleware(AccessLog, templates=templates),
-            Middleware(BodyCap, max_body_bytes=http.max_body_bytes),
+            Middleware(BodyCap, max_body_bytes=http.max_body_bytes, path_caps=path_caps),
         ],
         exception_handlers={
             errors.ApiError: errors.answer_api_error,

@@ -67,6 +67,12 @@ class Connection:
         result = await self._execute(sql, parameters, prepared=self.dialect.retypes_parameters)
         return result.affected_rows
 
+    async def insert(self, sql: str, parameters: Parameters) -> int:
+        """Run an INSERT of one row, however large; returns the id that the table gave it."""
+        # Prepared on every server: a body of megabytes would be escaped, and grow, in a statement's text.
+        result = await self._execute(sql, parameters, prepared=True)
+        return result.insert_id
+
     async def execute_many(self, sql: str, rows: Sequence[Parameters]) -> int:
         """Run an INSERT for many rows; returns how many it changed.
 

@@ -5,7 +5,12 @@ from asyncmy.errors import MySQLError
 # 1205 lock wait timeout, 1213 deadlock or Galera certification failure, 1020 snapshot isolation (MariaDB 11.6.2+),
 # 1047 a Galera node that is not ready yet.
 RETRYABLE = frozenset({1205, 1213, 1020, 1047})
+DUPLICATE = 1062
 STATEMENT_TIMEOUTS = frozenset({1969, 3024})
+
+
+# Any refusal of the server, for who can only note it.
+ServerRefused = MySQLError
 
 
 class StoreError(Exception):
@@ -32,6 +37,15 @@ def number(error: BaseException) -> int:
 
 def is_retryable(error: BaseException) -> bool:
     return isinstance(error, MySQLError) and number(error) in RETRYABLE
+
+
+def is_duplicate(error: BaseException, key: str | None = None) -> bool:
+    """Whether a unique key, or just this one, already has such a row."""
+    if not isinstance(error, MySQLError) or number(error) != DUPLICATE:
+        return False
+    # "Duplicate entry 'x' for key 'name'"; MySQL 8 writes 'table.name'. The value before it may hold anything.
+    named = str(error.args[-1]).rpartition("for key ")[2].strip("'`").rpartition(".")[2]
+    return key is None or named == key
 
 
 def is_lost(error: BaseException) -> bool:

@@ -40,6 +40,7 @@ _INSERT = re.compile(
 class Result(Protocol):
     rows: tuple[tuple[Any, ...], ...] | None
     affected_rows: int
+    insert_id: int
 
 
 class Statements:

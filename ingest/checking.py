@@ -1,0 +1,168 @@
+"""Checks one item of a batch, field by field, and says which field is wrong and how.
+
+The types in `items` are the rules: each field has a decoder of its own type. A message names the field in words a
+crawler's author understands, and a code that stays the same.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, structs
+
+from ingest import text
+
+_SPECIFIC = {"slug": "invalid_slug", "chapter_no": "invalid_chapter_no", "cover_url": "invalid_url"}
+_CLEANERS: dict[str, Callable[[str], str]] = {
+    "source_story_id": text.identifier,
+    "source_chapter_id": text.identifier,
+    "slug": text.identifier,
+    "cover_url": text.identifier,
+    "language": text.identifier,
+    "summary": text.prose,
+    "content_raw": text.prose,
+}
+_KINDS = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "int | float": "a number",
+    "bool": "true or false",
+    "bool | int": "true, false, 1 or 0",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+    "datetime": "a string with a date and time",
+}
+
+_GOT = re.compile(r"Expected `(?P<expected>[^`]+)`, got `(?P<got>[^`]+)`(?: - at `\$\[(?P<place>\d+)\]`)?")
+_LENGTH = re.compile(r"Expected `(?P<kind>\w+)` of length (?P<bound><=|>=) (?P<number>\d+)(?P<inner> - at)?")
+_RANGE = re.compile(r"Expected `\w+` (?P<bound><=|>=) (?P<number>[\d.]+)")
+
+
+class Refused(Exception):
+    """Why an item is not taken."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    required: bool
+    decoder: msgspec.json.Decoder[Any]
+    clean: Callable[[str], str]
+
+
+class Reader:
+    """Reads items of one type from their members."""
+
+    def __init__(self, item_type: type[Struct]) -> None:
+        self.fields = tuple(
+            _Field(
+                name=field.name,
+                required=field.required,
+                decoder=msgspec.json.Decoder(field.type),
+                clean=_CLEANERS.get(field.name, text.line),
+            )
+            for field in structs.fields(item_type)
+        )
+        self.names = tuple(field.name for field in self.fields)
+
+    def read(self, members: Any) -> dict[str, Any]:
+        """The values of the fields that are there, checked and cleaned; `members` has them as bytes."""
+        values: dict[str, Any] = {}
+        for field in self.fields:
+            raw = getattr(members, field.name)
+            if raw is UNSET:
+                if field.required:
+                    raise _missing(field.name)
+                continue
+            try:
+                value = field.decoder.decode(raw)
+                if value.__class__ is str:
+                    value = field.clean(value)
+                elif value.__class__ is list:
+                    value = list(map(field.clean, value))
+            except (msgspec.DecodeError, UnicodeDecodeError, text.NotText) as error:
+                value = _once_more(field, raw, error)
+            if value == "" or (value.__class__ is list and "" in value):
+                value = _blank(field, value)
+            values[field.name] = value
+        return values
+
+
+def decimals(value: float, *, most: int = 2) -> str:
+    """A number in digits, or Refused when it has more than that many decimals."""
+    shown = f"{value:.{most}f}"
+    if float(shown) != value:
+        raise Refused("invalid_chapter_no", f"chapter_no has more than {most} decimals.")
+    return shown
+
+
+def _once_more(field: _Field, raw: Raw, error: Exception) -> Any:
+    """Decomposed text is longer than what we keep: a bound counts after normalising."""
+    if isinstance(error, msgspec.ValidationError) and "length <=" in str(error):
+        loose = msgspec.json.decode(raw)
+        composed = text.normalised(loose) if isinstance(loose, str) else [text.normalised(one) for one in loose]
+        if composed != loose:
+            try:
+                value = field.decoder.decode(msgspec.json.encode(composed))
+                return field.clean(value) if isinstance(value, str) else list(map(field.clean, value))
+            except (msgspec.DecodeError, text.NotText) as again:
+                raise _refusal(field.name, again) from None
+    raise _refusal(field.name, error) from None
+
+
+def _blank(field: _Field, value: Any) -> Any:
+    """White space alone is nothing: an optional field is then not given, others are empty."""
+    if value == "" and not field.required:
+        return None
+    raise Refused("empty", f"{field.name} has an empty entry." if value else f"{field.name} is empty.")
+
+
+def _missing(name: str) -> Refused:
+    return Refused("invalid_slug" if name == "slug" else "missing_field", f"{name} is required.")
+
+
+def _refusal(name: str, error: Exception) -> Refused:
+    said = str(error)
+    if not isinstance(error, msgspec.ValidationError):
+        return Refused(
+            "invalid_slug" if name == "slug" else "invalid_text",
+            f"{name} has a character that text cannot have, or is not UTF-8.",
+        )
+    if "RFC3339" in said or "timezone" in said:
+        return Refused("invalid_datetime", f"{name} must be a date and time with a zone, like 2026-02-21T08:00:00Z.")
+    if got := _GOT.match(said):
+        where = f"{name}[{got['place']}]" if got["place"] else name
+        expected, given = _kind(got["expected"]), _kind(got["got"])
+        return Refused("invalid_type", f"{where} must be {expected}, not {given}.")
+    if length := _LENGTH.match(said):
+        return _length(name, length)
+    if name == "slug":
+        return Refused("invalid_slug", "slug may only have the letters a to z, digits and hyphens.")
+    if name == "cover_url":
+        return Refused("invalid_url", "cover_url must begin with http:// or https:// and have no spaces.")
+    if bound := _RANGE.match(said):
+        side = "at most" if bound["bound"] == "<=" else "at least"
+        return Refused(_SPECIFIC.get(name, "out_of_range"), f"{name} must be {side} {bound['number']}.")
+    return Refused(_SPECIFIC.get(name, "out_of_range"), f"{name} is not one of the values that are allowed.")
+
+
+def _length(name: str, length: re.Match[str]) -> Refused:
+    each = "an entry of " if length["inner"] else ""
+    if length["bound"] == ">=":
+        return Refused("invalid_slug" if name == "slug" else "empty", f"{each}{name} is empty.")
+    if length["kind"] == "array":
+        return Refused("too_many", f"{name} has more than {length['number']} entries.")
+    return Refused("too_long", f"{each}{name} is longer than {length['number']} characters.")
+
+
+def _kind(name: str) -> str:
+    return _KINDS.get(name.removesuffix(" | null"), name)

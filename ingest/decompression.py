@@ -1,0 +1,73 @@
+"""Bodies that come compressed, expanded no further than they may be: a bomb costs no more than an honest batch."""
+
+import zlib
+
+import zstandard
+from isal import isal_zlib
+
+from ingest.errors import InvalidRequest, UnsupportedEncoding
+from runtime.errors import PayloadTooLarge
+
+ENCODINGS = ("identity", "gzip", "zstd")
+
+
+def encoding_of(header: str | None) -> str:
+    """The one encoding a body has, by its Content-Encoding."""
+    name = (header or "identity").strip().lower()
+    name = {"x-gzip": "gzip", "": "identity"}.get(name, name)
+    if name not in ENCODINGS:
+        raise UnsupportedEncoding
+    return name
+
+
+def expand(body: bytes | bytearray, encoding: str, *, max_bytes: int) -> bytes | bytearray:
+    match encoding:
+        case "gzip":
+            body = _gzip(body, max_bytes)
+        case "zstd":
+            body = _zstd(body, max_bytes)
+    if len(body) > max_bytes:
+        raise too_large(max_bytes)
+    return body
+
+
+def too_large(max_bytes: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The batch is larger than {max_bytes} bytes. Send it in several.")
+
+
+def _gzip(body: bytes | bytearray, max_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    rest = bytes(body)
+    while rest:  # a gzip file may have several members
+        member = isal_zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        try:
+            piece = member.decompress(rest, max_bytes - size + 1)
+        except isal_zlib.error:  # type: ignore[misc]
+            raise InvalidRequest("The body is not valid gzip.") from None
+        pieces.append(piece)
+        size += len(piece)
+        if size > max_bytes:
+            raise too_large(max_bytes)
+        if not member.eof:
+            raise InvalidRequest("The gzip body ends too early.")
+        rest = member.unused_data
+    if not pieces:
+        raise InvalidRequest("The gzip body is empty.")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _zstd(body: bytes | bytearray, max_bytes: int) -> bytes:
+    try:
+        size = zstandard.frame_content_size(body)
+        if size > max_bytes:  # it says so itself: nothing has to be expanded to know
+            raise too_large(max_bytes)
+        # A frame that does not tell its size gets a buffer of the most that it may have.
+        expanded = zstandard.ZstdDecompressor().decompress(
+            body, max_output_size=max_bytes if size < 0 else 0, allow_extra_data=False
+        )
+    except zstandard.ZstdError as error:
+        if "too small" in str(error):
+            raise too_large(max_bytes) from None
+        raise InvalidRequest("The body is not one whole zstd frame.") from None
+    return expanded

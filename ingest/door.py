@@ -1,0 +1,195 @@
+"""The door: who may come in. Each check is cheaper, or less trusting, than the one after it.
+
+TLS → declared size (by the middleware) → address and its rate → queue → headers → time → key → signature over the bytes
+as sent → permission. What follows (expanding, idempotency, nonce, quotas, schema) needs the body: see `accepting`.
+
+An unknown key and a wrong signature take the same way, so that neither time nor answer tells which it was: every key id
+has a secret under the master key, also one that was never given out. That a key is revoked, expired or locked is told
+only to whoever signs with its secret.
+"""
+
+import ipaddress
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prometheus_client import Counter
+from starlette.requests import Request
+
+from ingest import headers, signature
+from ingest.errors import (
+    AddressNotAllowed,
+    HttpsRequired,
+    InvalidSignature,
+    KeyInactive,
+    PermissionDenied,
+    RateLimited,
+)
+from ingest.hash_checks import HashChecks
+from ingest.headers import Signed
+from ingest.reading import Body
+from runtime import logs
+from runtime.settings import IngestSettings
+from store import api_keys, key_ring, rate_windows
+from store.connection import Connection
+from store.key_ring import Key
+from store.local_windows import LocalWindows
+from store.pool import Pool
+from store.rate_windows import Limit
+from store.redis_link import RedisLink
+
+log = logs.get(__name__)
+
+FAILURE_WINDOW_SECONDS = 600
+TOUCH_SECONDS = 60
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-proto")
+
+LOCKED = Counter("novel_ingest_keys_locked_total", "Keys locked after wrong signatures")
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who has come in."""
+
+    key: Key
+    signed: Signed
+
+
+class Door:
+    def __init__(self, settings: IngestSettings, *, pool: Pool, redis: RedisLink, master_key: str) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._redis = redis
+        self._master_key = master_key
+        self._allowed = [ipaddress.ip_network(network) for network in settings.allowed_addresses]
+        self._addresses = LocalWindows()
+        self._hashes = HashChecks(master_key)
+        self._touched: dict[str, float] = {}
+
+    async def meet(self, request: Request) -> Signed:
+        """All that can be refused before a byte of the body is read."""
+        self._require_tls(request)
+        address = self._require_allowed_address(request)
+        await self._limit_address(address)
+        signed = headers.signed(request.headers)
+        headers.check_timestamp(signed.timestamp, now=time.time())
+        return signed
+
+    async def verify(self, request: Request, signed: Signed, body: Body, *, permission: str | None) -> Visitor:
+        """Who signed this, and may they?"""
+        async with self._pool.reading() as conn:
+            key = await key_ring.find(conn, signed.key_id)
+        expected = signature.sign(
+            api_keys.derive_secret(self._master_key, signed.key_id),
+            method=request.method,
+            path=request.scope["path"],
+            timestamp=signed.timestamp,
+            nonce=signed.nonce,
+            body_sha256=body.sha256,
+        )
+        if not signature.matches(signed.signature, expected) or key is None:
+            await self._note_failure(signed.key_id, key)
+            raise InvalidSignature
+        if not key.is_active:
+            raise KeyInactive
+        if key.locked_seconds:
+            raise KeyInactive(
+                f"This key is locked for {key.locked_seconds} s after too many wrong signatures."
+                " The operator can unlock it with: novel keys unlock."
+            )
+        await self._hashes.confirm(key)
+        if permission is not None and permission not in key.permissions:
+            raise PermissionDenied(f"This key does not have the permission {permission}.")
+        return Visitor(key, signed)
+
+    async def limit_key(self, scope: str, limit: Limit, *, size: int = 0) -> None:
+        """Count a request against a key's quota."""
+        wait_seconds = await rate_windows.take(
+            self._redis,
+            scope,
+            limit,
+            size=size,
+            fallback=rate_windows.in_database(self._pool, scope, limit, size=size),
+        )
+        if wait_seconds:
+            raise RateLimited(
+                f"This key has used its quota of {limit.requests} requests and {limit.bytes} bytes in"
+                f" {limit.window_seconds} s. Try again in {wait_seconds} s.",
+                retry_after_seconds=wait_seconds,
+            )
+
+    async def note_use(self, key: Key) -> None:
+        """When a key was last used, to the minute."""
+        now = time.monotonic()
+        if now - self._touched.get(key.key_id, -TOUCH_SECONDS) >= TOUCH_SECONDS:
+            self._touched[key.key_id] = now
+            async with self._pool.reading() as conn:
+                await key_ring.touch(conn, key.key_id, every_seconds=TOUCH_SECONDS)
+
+    def _require_tls(self, request: Request) -> None:
+        """Plain HTTP may come from this machine itself, but not through a proxy that took it from elsewhere."""
+        if not self._settings.require_tls or request.url.scheme == "https":
+            return
+        forwarded = any(name in request.headers for name in _FORWARDED)
+        if forwarded or not _is_loopback(_address(request)):
+            raise HttpsRequired
+
+    def _require_allowed_address(self, request: Request) -> str:
+        address = _address(request)
+        if self._allowed and not _is_within(address, self._allowed):
+            raise AddressNotAllowed
+        return address
+
+    async def _limit_address(self, address: str) -> None:
+        limit = Limit(requests=self._settings.address_requests_per_minute)
+
+        async def in_process() -> int:
+            return self._addresses.take(address, limit, now=time.time())
+
+        wait_seconds = await rate_windows.take(self._redis, f"address:{address}", limit, fallback=in_process)
+        if wait_seconds:
+            raise RateLimited(
+                f"Too many requests from this address. Try again in {wait_seconds} s.",
+                retry_after_seconds=wait_seconds,
+            )
+
+    async def _note_failure(self, key_id: str, key: Key | None) -> None:
+        """Count a wrong signature; lock the key when there are too many. A key that is not there counts alike."""
+        if key is not None and self._hashes.suspect(key):
+            return  # the fault is ours: no key is locked for it
+        limit = Limit(requests=self._settings.lock_failures - 1, window_seconds=FAILURE_WINDOW_SECONDS)
+        scope = f"failures:{key_id}"
+        wait_seconds = await rate_windows.take(
+            self._redis, scope, limit, fallback=rate_windows.in_database(self._pool, scope, limit)
+        )
+        if not wait_seconds:
+            return
+
+        async def lock(conn: Connection) -> bool:
+            return await key_ring.lock(
+                conn, key_id, seconds=self._settings.lock_seconds, failures=self._settings.lock_failures
+            )
+
+        if await self._pool.transaction(lock):
+            LOCKED.inc()
+            log.warning("api_key.locked", key_id=key_id, seconds=self._settings.lock_seconds)
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_within(address: str, networks: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return any((mapped or found) in network for network in networks)

@@ -1,0 +1,54 @@
+"""Whether a key's stored hash agrees with our master key: asked once for each key, off the event loop.
+
+With the wrong master key every signature fails, and the answers cannot say why. So the first wrong signature of a key
+makes us look, in the background: the time of the answer must not tell that the key exists.
+"""
+
+import asyncio
+
+from ingest.errors import InvalidSignature
+from runtime import logs
+from runtime.problems import Problem
+from store import api_keys
+from store.key_ring import Key
+
+log = logs.get(__name__)
+
+MAX_REMEMBERED = 1000
+
+
+class HashChecks:
+    def __init__(self, master_key: str) -> None:
+        self._master_key = master_key
+        self._agrees: dict[tuple[str, str], bool] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    async def confirm(self, key: Key) -> None:
+        """The signature was right. Is the hash, too? If not, somebody has changed the row."""
+        if not await self._look(key):
+            raise InvalidSignature
+
+    def suspect(self, key: Key) -> bool:
+        """The signature was wrong. Whether we know already that it is our master key that is wrong."""
+        mark = key.key_id, key.secret_hash
+        if mark not in self._agrees and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look_quietly(key))
+        return self._agrees.get(mark) is False
+
+    async def _look(self, key: Key) -> bool:
+        mark = key.key_id, key.secret_hash
+        if mark not in self._agrees:
+            stored = api_keys.ApiKey(key.key_id, key.secret_hash, tuple(key.permissions))
+            try:
+                await asyncio.to_thread(api_keys.check_secret, stored, self._master_key)
+                agrees = True
+            except Problem as problem:
+                log.error("api_key.hash_mismatch", key_id=key.key_id, problem=str(problem))
+                agrees = False
+            if len(self._agrees) >= MAX_REMEMBERED:
+                self._agrees.clear()
+            self._agrees[mark] = agrees
+        return self._agrees[mark]
+
+    async def _look_quietly(self, key: Key) -> None:
+        await self._look(key)
