@@ -2,18 +2,22 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from importlib import metadata
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from admin import status
+from ingest import openapi as ingest_openapi
 from ingest import routes as ingest_routes
 from ingest import upkeep
 from ingest.service import Ingest
 from readapi import route_index
 from readapi.rest_route import RestRoute
-from runtime import service
+from runtime import api_docs, openapi, service
 from runtime.health import Check
+from runtime.openapi import Operation
 from runtime.problems import Problem
 from runtime.settings import Settings
 from runtime.shutdown import Stop
@@ -43,14 +47,17 @@ def application(settings: Settings, names: Sequence[str], *, stop: Stop) -> Star
         checks.append(Check("redis", redis.ping, required=False, seconds=seconds))
 
     routes: list[BaseRoute] = []
+    operations: list[Operation] = []
     path_caps: dict[str, int] = {}
     ingest: Ingest | None = None
     if "ingest" in names:
         ingest = Ingest(settings.ingest, pool=database, redis=redis, master_key=require_master_key(settings))
         routes += ingest_routes.routes(ingest)
         path_caps = ingest_routes.path_caps(ingest)
+        operations += ingest_openapi.operations()
     if "readapi" in names:
         routes += route_index.routes(list(routes), public_url=settings.http.public_url)
+    routes += api_docs.routes(_document(operations, public_url=settings.http.public_url))
     if "admin" in names:
         routes += status.routes(checks)
 
@@ -76,6 +83,17 @@ def application(settings: Settings, names: Sequence[str], *, stop: Stop) -> Star
     )
     app.add_middleware(RestRoute)  # outermost, so that logs and metrics see the address it stands for
     return app
+
+
+def _document(operations: Sequence[Operation], *, public_url: str | None) -> dict[str, Any]:
+    return openapi.document(
+        operations,
+        title="Novel service",
+        version=metadata.version("novel-service"),
+        description="Serial fiction at scale. docs/ingest.md is the guide for whoever writes a crawler.",
+        servers=[public_url] if public_url else (),
+        security_schemes=ingest_openapi.SECURITY_SCHEMES,
+    )
 
 
 def require_master_key(settings: Settings) -> str:

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from cli import doctor, schema, serve, up
+from cli import doctor, keys, push, schema, serve, up
 from runtime.problems import Problem
 from schema.connection import ServerError
 
@@ -24,6 +24,8 @@ novel.add_command(serve.serve)
 novel.add_command(schema.migrate)
 novel.add_command(schema.schema)
 novel.add_command(doctor.doctor)
+novel.add_command(push.push)
+novel.add_command(keys.keys)
 
 
 def main() -> None:

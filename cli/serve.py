@@ -35,6 +35,8 @@ def serve(service: str, host: str, port: int, processes: int, fd: int | None, la
     if not host:
         raise Problem("--host is empty. Use 127.0.0.1, or 0.0.0.0 to listen on every address.")
     settings = load_settings()
+    if "ingest" in _services(service):
+        compose.require_master_key(settings)
     with connection.connect(settings.database) as conn:
         version.require(version.current(conn), place=conn.address.place)
     listener = socket.socket(fileno=fd) if fd is not None else server.listen(host, port)
@@ -46,7 +48,7 @@ def serve(service: str, host: str, port: int, processes: int, fd: int | None, la
 
 
 def _run(settings: Settings, service: str, listener: socket.socket, stop: Stop, *, announce: bool) -> None:
-    names = compose.SERVICES if service == "all" else (service,)
+    names = _services(service)
 
     def on_ready() -> None:
         if announce:
@@ -97,6 +99,10 @@ def child_command(service: str, listener: socket.socket, *, http: HttpSettings, 
         marker=marker,
         stop_seconds=http.unready_seconds + http.drain_seconds + STOP_GRACE_SECONDS,
     )
+
+
+def _services(service: str) -> tuple[str, ...]:
+    return compose.SERVICES if service == "all" else (service,)
 
 
 def _address(listener: socket.socket) -> str:

@@ -63,14 +63,16 @@ async def accept(pool: Pool, new: NewRequest, identity: Identity, *, nonce: byte
         await nonces.take(conn, nonce, new.key_id)
         await write(conn)
 
+    async def look(conn: Connection) -> Answer | None:
+        return await earlier_answer(conn, identity)
+
     for _ in range(MAX_ATTEMPTS):
         try:
             await pool.transaction(work)
         except nonces.NonceUsed:
             raise NonceReplay from None
         except RequestTaken:
-            async with pool.reading() as conn:
-                answer = await earlier_answer(conn, identity)
+            answer = await pool.transaction(look)
             if answer is not None:
                 return answer, False
             raise IdempotencyConflict(
@@ -78,8 +80,7 @@ async def accept(pool: Pool, new: NewRequest, identity: Identity, *, nonce: byte
             ) from None
         except errors.CommitUncertain:
             log.warning("ingest.commit_uncertain", request_id=new.request_id)
-            async with pool.reading() as conn:
-                answer = await earlier_answer(conn, identity)
+            answer = await pool.transaction(look)
             if answer is not None:
                 return answer, True
             # Not there. Should the COMMIT still be under way, the next INSERT waits for it, and finds its row.

@@ -109,12 +109,12 @@ def check(envelope: Envelope, kind: Kind, *, now: datetime) -> Checked:
             loser, winner = item, earlier[1]
         else:
             taken[item.external_ref] = frame.updated_at_source, item
+        why = "comes later" if earlier[0] == frame.updated_at_source else "has the later updated_at_source"
         checked.errors.append(
             ItemError(
                 loser.index,
                 "duplicate_item",
-                f"Items {loser.index} and {winner.index} are the same: {winner.index}, "
-                "with the later updated_at_source, was taken.",
+                f"Items {loser.index} and {winner.index} are the same: {winner.index} was taken, because it {why}.",
             )
         )
     checked.errors.sort(key=lambda error: error.index)
@@ -130,6 +130,8 @@ def _members(raw: Raw, kind: Kind) -> tuple[Any, str | None]:
         return kind.members.read(raw)
     except NotAnObject:
         raise Refused("invalid_type", "The item must be an object.") from None
+    except RecursionError:  # how deep the envelope could go says little: the stack may be another
+        raise Refused("invalid_type", "The item is nested too deeply.") from None
     except (UnicodeDecodeError, msgspec.DecodeError):
         raise Refused("invalid_text", "The item has a name that is not UTF-8.") from None
 
@@ -148,9 +150,9 @@ def _in_utc(name: str, time: datetime) -> datetime:
     try:
         utc = time.astimezone(UTC)
     except OverflowError:
-        utc = datetime.min.replace(tzinfo=UTC)
+        raise Refused("invalid_datetime", f"{name} must be from 1970 to 9999.") from None
     if utc < OLDEST:
-        raise Refused("invalid_datetime", f"{name} must not be before 1970.")
+        raise Refused("invalid_datetime", f"{name} must be from 1970 to 9999.")
     return utc
 
 

@@ -49,14 +49,14 @@ def external_ref(frame: ChapterFrame) -> str:
     """Names the chapter within its source: `story/chapter`, or `story#number` when the source gave it no id.
 
     Different chapters have different names: the story's part has neither of the two signs. What does not fit into the
-    column ends in a hash.
+    column ends in a hash and fills it, so no other name is as long.
     """
     story = frame.source_story_id
     if not story.isalnum():
         story = "".join(quote(letter, safe="") if letter in "%/#" else letter for letter in story)
     chapter = f"/{frame.source_chapter_id}" if frame.source_chapter_id else f"#{frame.chapter_no}"
     ref = story + chapter
-    if len(ref) <= MAX_REF_CHARACTERS:
+    if len(ref) < MAX_REF_CHARACTERS:
         return ref
     return f"{ref[:126]}~{hashlib.sha256(ref.encode()).hexdigest()}"
 

@@ -7,6 +7,7 @@ crawler's author understands, and a code that stays the same.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import gt
 from typing import Any
 
 import msgspec
@@ -39,6 +40,7 @@ _KINDS = {
 
 _GOT = re.compile(r"Expected `(?P<expected>[^`]+)`, got `(?P<got>[^`]+)`(?: - at `\$\[(?P<place>\d+)\]`)?")
 _LENGTH = re.compile(r"Expected `(?P<kind>\w+)` of length (?P<bound><=|>=) (?P<number>\d+)(?P<inner> - at)?")
+_TEXTS: msgspec.json.Decoder[str | list[str]] = msgspec.json.Decoder(str | list[str])
 _RANGE = re.compile(r"Expected `\w+` (?P<bound><=|>=) (?P<number>[\d.]+)")
 
 
@@ -84,11 +86,7 @@ class Reader:
                     raise _missing(field.name)
                 continue
             try:
-                value = field.decoder.decode(raw)
-                if value.__class__ is str:
-                    value = field.clean(value)
-                elif value.__class__ is list:
-                    value = list(map(field.clean, value))
+                value = _cleaned(field, field.decoder.decode(raw))
             except (msgspec.DecodeError, UnicodeDecodeError, text.NotText) as error:
                 value = _once_more(field, raw, error)
             if value == "" or (value.__class__ is list and "" in value):
@@ -99,24 +97,45 @@ class Reader:
 
 def decimals(value: float, *, most: int = 2) -> str:
     """A number in digits, or Refused when it has more than that many decimals."""
-    shown = f"{value:.{most}f}"
+    shown = f"{value + 0:.{most}f}"  # -0.0 is 0
     if float(shown) != value:
         raise Refused("invalid_chapter_no", f"chapter_no has more than {most} decimals.")
     return shown
 
 
+def _cleaned(field: _Field, value: Any) -> Any:
+    if value.__class__ is str:
+        clean: Any = field.clean(value)
+        grown = len(clean) > len(value)
+    elif value.__class__ is list:
+        clean = list(map(field.clean, value))
+        grown = any(map(gt, map(len, clean), map(len, value)))
+    else:
+        return value
+    # A few letters are two in NFC. A bound counts what we keep.
+    return field.decoder.decode(msgspec.json.encode(clean)) if grown else clean
+
+
 def _once_more(field: _Field, raw: Raw, error: Exception) -> Any:
     """Decomposed text is longer than what we keep: a bound counts after normalising."""
     if isinstance(error, msgspec.ValidationError) and "length <=" in str(error):
-        loose = msgspec.json.decode(raw)
-        composed = text.normalised(loose) if isinstance(loose, str) else [text.normalised(one) for one in loose]
-        if composed != loose:
+        composed = _composed(raw)
+        if composed is not None:
             try:
-                value = field.decoder.decode(msgspec.json.encode(composed))
-                return field.clean(value) if isinstance(value, str) else list(map(field.clean, value))
+                return _cleaned(field, field.decoder.decode(msgspec.json.encode(composed)))
             except (msgspec.DecodeError, text.NotText) as again:
                 raise _refusal(field.name, again) from None
     raise _refusal(field.name, error) from None
+
+
+def _composed(raw: Raw) -> str | list[str] | None:
+    """Text or texts in NFC; None where that changes nothing, or there is more wrong with them."""
+    try:
+        given = _TEXTS.decode(raw)
+        composed = text.normalised(given) if isinstance(given, str) else list(map(text.normalised, given))
+    except (msgspec.DecodeError, UnicodeDecodeError, text.NotText):
+        return None
+    return None if composed == given else composed
 
 
 def _blank(field: _Field, value: Any) -> Any:
@@ -132,11 +151,13 @@ def _missing(name: str) -> Refused:
 
 def _refusal(name: str, error: Exception) -> Refused:
     said = str(error)
+    if isinstance(error, text.NotText):
+        return Refused(_SPECIFIC.get(name, "invalid_text"), f"{name} has {said}.")
     if not isinstance(error, msgspec.ValidationError):
-        return Refused(
-            "invalid_slug" if name == "slug" else "invalid_text",
-            f"{name} has a character that text cannot have, or is not UTF-8.",
-        )
+        return Refused(_SPECIFIC.get(name, "invalid_text"), f"{name} is not UTF-8.")
+    if "out of range" in said:
+        code = "invalid_chapter_no" if name == "chapter_no" else "out_of_range"
+        return Refused(code, f"{name} has a number that is too large.")
     if "RFC3339" in said or "timezone" in said:
         return Refused("invalid_datetime", f"{name} must be a date and time with a zone, like 2026-02-21T08:00:00Z.")
     if got := _GOT.match(said):

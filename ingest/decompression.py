@@ -9,6 +9,8 @@ from ingest.errors import InvalidRequest, UnsupportedEncoding
 from runtime.errors import PayloadTooLarge
 
 ENCODINGS = ("identity", "gzip", "zstd")
+# Each costs a copy of what is left, and one is what honest clients send.
+MAX_GZIP_MEMBERS = 64
 
 
 def encoding_of(header: str | None) -> str:
@@ -40,6 +42,8 @@ def _gzip(body: bytes | bytearray, max_bytes: int) -> bytes:
     size = 0
     rest = bytes(body)
     while rest:  # a gzip file may have several members
+        if len(pieces) == MAX_GZIP_MEMBERS:
+            raise InvalidRequest(f"The gzip body has more than {MAX_GZIP_MEMBERS} members.")
         member = isal_zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         try:
             piece = member.decompress(rest, max_bytes - size + 1)
@@ -58,6 +62,7 @@ def _gzip(body: bytes | bytearray, max_bytes: int) -> bytes:
 
 
 def _zstd(body: bytes | bytearray, max_bytes: int) -> bytes:
+    size = 0
     try:
         size = zstandard.frame_content_size(body)
         if size > max_bytes:  # it says so itself: nothing has to be expanded to know
@@ -67,7 +72,7 @@ def _zstd(body: bytes | bytearray, max_bytes: int) -> bytes:
             body, max_output_size=max_bytes if size < 0 else 0, allow_extra_data=False
         )
     except zstandard.ZstdError as error:
-        if "too small" in str(error):
+        if size < 0 and "too small" in str(error):
             raise too_large(max_bytes) from None
         raise InvalidRequest("The body is not one whole zstd frame.") from None
     return expanded

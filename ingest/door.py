@@ -158,7 +158,7 @@ class Door:
         if key is not None and self._hashes.suspect(key):
             return  # the fault is ours: no key is locked for it
         limit = Limit(requests=self._settings.lock_failures - 1, window_seconds=FAILURE_WINDOW_SECONDS)
-        scope = f"failures:{key_id}"
+        scope = f"failures:{key_id}:{key.last_lock if key else 0}"  # begins anew after a lock
         wait_seconds = await rate_windows.take(
             self._redis, scope, limit, fallback=rate_windows.in_database(self._pool, scope, limit)
         )
@@ -181,9 +181,11 @@ def _address(request: Request) -> str:
 
 def _is_loopback(address: str) -> bool:
     try:
-        return ipaddress.ip_address(address).is_loopback
+        found = ipaddress.ip_address(address)
     except ValueError:
         return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback
 
 
 def _is_within(address: str, networks: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, UnsetType, structs
 from ingest.errors import InvalidRequest, InvalidSchema
 from ingest.items import MAX_ITEMS, SOURCE_PATTERN, Source
 from ingest.members import Members, NotAnObject
-from ingest.text import normalised
+from ingest.text import NotText, normalised
 
 # One field for each item that may be there, and one more that tells that there are too many: what comes after it is
 # skipped. A list would hold an object for every number of a body of millions.
@@ -33,7 +33,7 @@ _SURROGATES = re.compile(
 
 _MEMBERS = Members(("source", "items"))
 _ITEMS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Items)
-_SOURCE: msgspec.json.Decoder[str] = msgspec.json.Decoder(Source)
+_TEXT: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +69,22 @@ def members_of(body: bytes | bytearray, members: Members) -> tuple[Any, str | No
 def _read(body: bytes | bytearray, members: Members) -> tuple[Any, str | None]:
     try:
         return members.read(body)
-    except msgspec.DecodeError as error:
-        if "escape" in str(error) or "surrogate" in str(error):
-            return members.read(_without_half_pairs(body))
-        raise
+    except msgspec.DecodeError:
+        whole = _without_half_pairs(body)
+        if whole == body:
+            raise
+        return members.read(whole)
 
 
 def _without_half_pairs(body: bytes | bytearray) -> bytes:
     """Half a surrogate pair makes no character. As NUL, which no text may have, it spoils its own item alone."""
-    return b"".join(match[1] or rb"\u0000" for match in _SURROGATES.finditer(body))
+    return _SURROGATES.sub(lambda match: match[1] or rb"\u0000", body)
 
 
 def _source(raw: Raw) -> str:
     try:
-        source = normalised(_SOURCE.decode(raw))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        source = msgspec.convert(normalised(_TEXT.decode(raw)), Source)
+    except (msgspec.DecodeError, UnicodeDecodeError, NotText):
         source = ""
     if not re.fullmatch(SOURCE_PATTERN.removesuffix("$"), source):
         raise InvalidSchema(

@@ -3,14 +3,16 @@
 from datetime import datetime
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from runtime.openapi import either
 
 MAX_ITEMS = 300
 MAX_CONTENT_BYTES = 256 << 10
 MAX_STORY_IDS = 10_000
 
 SLUG_PATTERN = "^[a-z0-9-]+$"
-SOURCE_PATTERN = r"^(?!\.{1,2}$)[^\s/\x00-\x1f\x7f]([^/\x00-\x1f\x7f]*[^\s/\x00-\x1f\x7f])?$"
+SOURCE_PATTERN = r"^(?!\.{1,2}$)[^\s/\x00-\x1f\x7f-\x9f]([^/\x00-\x1f\x7f-\x9f\u2028\u2029]*[^\s/\x00-\x1f\x7f-\x9f])?$"
 
 Source = Annotated[
     str,
@@ -24,7 +26,7 @@ Source = Annotated[
 ]
 Identifier = Annotated[str, Meta(min_length=1, max_length=191, examples=["abc123"])]
 Slug = Annotated[str, Meta(min_length=1, max_length=191, pattern=SLUG_PATTERN, examples=["than-dao"])]
-Title = Annotated[str, Meta(min_length=1, max_length=255)]
+Title = Annotated[str, Meta(min_length=1, max_length=255, examples=["Thần Đạo"])]
 Url = Annotated[str, Meta(min_length=1, max_length=1024, pattern=r"^https?://[^\s\x00-\x1f]+$")]
 Language = Annotated[str, Meta(max_length=10, pattern="^[a-z]{2,3}(-[A-Za-z0-9]{1,8})*$", examples=["vi"])]
 Time = Annotated[datetime, Meta(tz=True, description="RFC 3339 with a time zone", examples=["2026-02-21T08:00:00Z"])]
@@ -80,7 +82,12 @@ class ChapterItem(Struct, kw_only=True):
     slug: Slug
     title: Title
     content_raw: Annotated[
-        str, Meta(min_length=1, description=f"Text or HTML, at most {MAX_CONTENT_BYTES} bytes in UTF-8")
+        str,
+        Meta(
+            min_length=1,
+            description=f"Text or HTML, at most {MAX_CONTENT_BYTES} bytes in UTF-8",
+            examples=["<p>Ngày xưa ...</p>"],
+        ),
     ]
     updated_at_source: Time
     source_chapter_id: Identifier | UnsetType | None = UNSET
@@ -99,17 +106,16 @@ class ChapterDeletion(Struct, kw_only=True):
     chapter_no: ChapterNumber | UnsetType | None = UNSET
 
 
-# An item of a batch may also be a deletion; msgspec knows no such union, so OpenAPI is told of it by `ingest.openapi`.
-
-
 class StoryBatch(Struct, kw_only=True):
     source: Source
-    items: Annotated[list[StoryItem], Meta(min_length=1, max_length=MAX_ITEMS)]
+    items: Annotated[list[Annotated[Raw, either(StoryItem, StoryDeletion)]], Meta(min_length=1, max_length=MAX_ITEMS)]
 
 
 class ChapterBatch(Struct, kw_only=True):
     source: Source
-    items: Annotated[list[ChapterItem], Meta(min_length=1, max_length=MAX_ITEMS)]
+    items: Annotated[
+        list[Annotated[Raw, either(ChapterItem, ChapterDeletion)]], Meta(min_length=1, max_length=MAX_ITEMS)
+    ]
 
 
 class StoryIds(Struct, kw_only=True):

@@ -2,16 +2,15 @@
 
 from dataclasses import dataclass
 
-import orjson
-
 from schema import journal
+from store import api_keys
 from store.connection import Connection
 
 # UNIQUE key_id and PRIMARY: two points.
 _FIND = """
     SELECT k.key_id, k.secret_hash, k.permissions, t.sources,
         k.is_active = 1 AND (t.expires_at IS NULL OR t.expires_at > UTC_TIMESTAMP()),
-        COALESCE(TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), t.locked_until), 0)
+        COALESCE(TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), t.locked_until), 0), COALESCE(UNIX_TIMESTAMP(t.locked_until), 0)
     FROM wp_novel_api_keys k LEFT JOIN wp_novel_api_key_terms t ON t.key_id = k.key_id
     WHERE k.key_id = %s
 """
@@ -37,6 +36,8 @@ class Key:
     """None: any."""
     is_active: bool
     locked_seconds: int
+    last_lock: int
+    """Tells the failures since the last lock from those before it."""
 
     @property
     def family(self) -> str:
@@ -51,14 +52,15 @@ async def find(conn: Connection, key_id: str) -> Key | None:
     row = await conn.fetch_one(_FIND, (key_id,))
     if row is None:
         return None
-    found, secret_hash, permissions, sources, is_active, locked_seconds = row
+    found, secret_hash, permissions, sources, is_active, locked_seconds, last_lock = row
     return Key(
         found,
         secret_hash,
         frozenset(permissions.split(",")),
-        None if sources is None else frozenset(orjson.loads(sources)),
+        None if sources is None else frozenset(api_keys.sources_of(sources)),
         bool(is_active),
         max(0, int(locked_seconds)),
+        int(last_lock),
     )
 
 

@@ -29,6 +29,7 @@ from store import pool as pools
 from store.pool import Pool
 
 ROOT = Path(__file__).parent.parent
+MASTER_KEY = "a master key for tests, long enough"
 
 # A shell starts its background jobs deaf to Ctrl-C, and what they start inherits that: our children must hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -141,7 +142,7 @@ def environ(migrated_url: str, redis_url: str) -> Iterator[dict[str, str]]:
     environ = {
         "NOVEL_DATABASE_URL": migrated_url,
         "NOVEL_REDIS_URL": redis_url,
-        "NOVEL_MASTER_KEY": "a master key for tests, long enough",
+        "NOVEL_MASTER_KEY": MASTER_KEY,
     }
     yield environ
     with connection.connect(settings.load(environ).database) as conn:

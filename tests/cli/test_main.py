@@ -31,6 +31,7 @@ COMMANDS = commands(command_line)
 
 def test_there_are_the_commands_that_the_contract_names() -> None:
     promised = {"up", "serve", "migrate", "schema", "schema status", "schema check", "schema drop", "doctor"}
+    promised |= {"push", "keys", "keys create", "keys list", "keys revoke", "keys rotate"}
     assert promised <= {" ".join(words) for words in COMMANDS}
 
 

@@ -17,7 +17,7 @@ from runtime.private_redis import PrivateRedis
 from schema import connection, migrations, migrator, version
 from schema.connection import Connection
 from schema.private_database import PrivateDatabase
-from tests.conftest import NovelCommand
+from tests.conftest import MASTER_KEY, NovelCommand
 from tests.processes import HOST, Served, answer, children_of, kill, serving, stopped, wait_for
 
 HEALTHZ_ANSWERED = 'novel_http_requests_total{method="GET",route="/healthz",status="200"}'
@@ -39,7 +39,7 @@ class OwnDatabase:
 
     @property
     def variables(self) -> dict[str, str]:
-        return {"NOVEL_DATABASE_URL": self._private.address.url}
+        return {"NOVEL_DATABASE_URL": self._private.address.url, "NOVEL_MASTER_KEY": MASTER_KEY}
 
     def kill(self) -> None:
         self.child.process.kill()
@@ -136,7 +136,7 @@ def test_an_old_schema_is_refused_with_the_command_that_mends_it(
     migrator.migrate(empty_conn, lock_seconds=5)
     version.record(empty_conn, migrations.latest() - 1)
     url = empty_conn.address.url
-    done = novel("serve", "--processes", processes, NOVEL_DATABASE_URL=url)
+    done = novel("serve", "--processes", processes, NOVEL_DATABASE_URL=url, NOVEL_MASTER_KEY=MASTER_KEY)
     assert done.returncode == 1
     assert done.stderr == (
         f"novel: the database {empty_conn.address.place} is at schema version {migrations.latest() - 1};"
@@ -147,7 +147,8 @@ def test_an_old_schema_is_refused_with_the_command_that_mends_it(
 def test_a_newer_schema_is_served_so_that_an_upgrade_can_roll(tmp_path: Path, empty_conn: Connection) -> None:
     migrator.migrate(empty_conn, lock_seconds=5)
     version.record(empty_conn, migrations.latest() + 1)
-    with serving(tmp_path, {"NOVEL_DATABASE_URL": empty_conn.address.url}) as served:
+    variables = {"NOVEL_DATABASE_URL": empty_conn.address.url, "NOVEL_MASTER_KEY": MASTER_KEY}
+    with serving(tmp_path, variables) as served:
         assert served.get("/readyz").status == 200
         version.record(empty_conn, migrations.latest() - 1)  # someone restored an old backup under it
         assert served.get("/readyz").json()["checks"]["schema"] == {"ok": False, "required": True}

@@ -99,3 +99,13 @@ def test_dropping_needs_a_confirmation(novel: NovelCommand, environ: dict[str, s
     assert done.returncode == 1
     assert "add --yes" in done.stderr
     assert novel("schema", "check", **environ).stdout == ""
+
+
+@pytest.mark.parametrize("service", ["all", "ingest"])
+def test_ingest_without_a_master_key_is_refused_in_one_line(
+    novel: NovelCommand, environ: dict[str, str], service: str
+) -> None:
+    done = novel("serve", service, NOVEL_DATABASE_URL=environ["NOVEL_DATABASE_URL"])
+    assert done.returncode == 1
+    assert done.stderr.startswith("novel: NOVEL_MASTER_KEY is not set")
+    assert done.stderr.count("\n") == 1

@@ -42,6 +42,11 @@ def batch(*items: Any, source: str = SOURCE, **more: Any) -> bytes:
     return json.dumps({"source": source, "items": list(items)} | more, ensure_ascii=False).encode()
 
 
+def refusal(answer: Answer) -> tuple[int, str]:
+    """The status and the code of an answer that says no."""
+    return answer.status, answer.json()["code"]
+
+
 @dataclass
 class Crawler:
     """Pushes to a server with one key."""
@@ -82,13 +87,16 @@ class Crawler:
         finally:
             connection.close()
 
-    def post(self, path: str, body: bytes, **headers: str) -> Answer:
+    def post(
+        self, path: str, body: bytes, *, timestamp: int | None = None, nonce: str | None = None, **headers: str
+    ) -> Answer:
         """Push a body; a header given as `Idempotency_Key="x"` takes the place of what is made here."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.send("POST", path, body, self.headers("POST", path, body) | given)
+        made = self.headers("POST", path, body, timestamp=timestamp, nonce=nonce)
+        return self.send("POST", path, body, made | given)
 
     def push(self, *items: Any, path: str = CHAPTERS, source: str = SOURCE, **headers: str) -> Answer:
         return self.post(path, batch(*items, source=source), **headers)
 
-    def get(self, path: str, query: str = "") -> Answer:
-        return self.send("GET", path + query, None, self.headers("GET", path))
+    def get(self, path: str, query: str = "", *, nonce: str | None = None) -> Answer:
+        return self.send("GET", path + query, None, self.headers("GET", path, nonce=nonce))

@@ -25,6 +25,7 @@ class Row(NamedTuple):
 
 NOT_WHOLE_NUMBERS = ["", "x", "1.0", "1e2", "0x10", "٣", "1 0", "+5", "1_0", "9" * 19]
 NOT_SECONDS = ["", "x", "-1", "1e2", "nan", "inf", ".5", "1.", "1,5", "9" * 10]
+NOT_NETWORKS = ["h", "192.0.2", "192.0.2.7/33", "192.0.2.7;198.51.100.7", "192.0.2.7 198.51.100.7", "http://192.0.2.7"]
 
 ROWS = {
     "NOVEL_DATABASE_URL": Row(
@@ -72,6 +73,12 @@ ROWS = {
         },
         ["novels.example", "ftp://h", "https://", "https:///x", "https://a b", "https://h/?q", "https://h/#f"],
     ),
+    "NOVEL_TRUSTED_PROXIES": Row(
+        "http.trusted_proxies",
+        (),
+        {"192.0.2.7, 2001:db8::/32": ("192.0.2.7/32", "2001:db8::/32"), "": ()},
+        NOT_NETWORKS,
+    ),
     "NOVEL_MAX_BODY_BYTES": Row(
         "http.max_body_bytes",
         16 * 1024 * 1024,
@@ -81,6 +88,81 @@ ROWS = {
     "NOVEL_CHECK_SECONDS": Row("http.check_seconds", 3.0, {"0.1": 0.1, "60": 60.0}, [*NOT_SECONDS, "0.09", "60.1"]),
     "NOVEL_DRAIN_SECONDS": Row("http.drain_seconds", 10.0, {"1": 1.0, "600": 600.0}, [*NOT_SECONDS, "0.9", "600.1"]),
     "NOVEL_UNREADY_SECONDS": Row("http.unready_seconds", 0.0, {"0": 0.0, "120": 120.0}, [*NOT_SECONDS, "120.1"]),
+    "NOVEL_INGEST_REQUESTS_PER_MINUTE": Row(
+        "ingest.requests_per_minute",
+        60,
+        {"1": 1, "1000000": 1_000_000},
+        [*NOT_WHOLE_NUMBERS, "0", "1000001"],
+    ),
+    "NOVEL_INGEST_BYTES_PER_MINUTE": Row(
+        "ingest.bytes_per_minute",
+        50 * 1024 * 1024,
+        {"1": 1, "1099511627776": 1 << 40},
+        [*NOT_WHOLE_NUMBERS, "0", "1099511627777"],
+    ),
+    "NOVEL_INGEST_ADDRESS_REQUESTS_PER_MINUTE": Row(
+        "ingest.address_requests_per_minute",
+        1200,
+        {"1": 1, "1000000": 1_000_000},
+        [*NOT_WHOLE_NUMBERS, "0", "1000001"],
+    ),
+    "NOVEL_INGEST_ALLOWED_ADDRESSES": Row(
+        "ingest.allowed_addresses",
+        (),
+        {"192.0.2.7,198.51.100.0/24": ("192.0.2.7/32", "198.51.100.0/24"), "": ()},
+        NOT_NETWORKS,
+    ),
+    "NOVEL_INGEST_REQUIRE_TLS": Row(
+        "ingest.require_tls", True, {"off": False, "on": True, "OFF": False}, ["", "true", "1", "no", "on,off"]
+    ),
+    "NOVEL_INGEST_MAX_STORIES_BYTES": Row(
+        "ingest.max_stories_bytes",
+        5 * 1024 * 1024,
+        {"1024": 1024, "268435456": 256 << 20},
+        [*NOT_WHOLE_NUMBERS, "1023", "268435457"],
+    ),
+    "NOVEL_INGEST_MAX_CHAPTERS_BYTES": Row(
+        "ingest.max_chapters_bytes",
+        12 * 1024 * 1024,
+        {"1024": 1024, "268435456": 256 << 20},
+        [*NOT_WHOLE_NUMBERS, "1023", "268435457"],
+    ),
+    "NOVEL_INGEST_BODY_SECONDS": Row(
+        "ingest.body_seconds", 60.0, {"0.1": 0.1, "3600": 3600.0}, [*NOT_SECONDS, "0.09", "3600.1"]
+    ),
+    "NOVEL_INGEST_BUFFER_BYTES": Row(
+        "ingest.buffer_bytes",
+        128 * 1024 * 1024,
+        {"1024": 1024, "1099511627776": 1 << 40},
+        [*NOT_WHOLE_NUMBERS, "1023", "1099511627777"],
+    ),
+    "NOVEL_INGEST_LOCK_FAILURES": Row(
+        "ingest.lock_failures", 20, {"1": 1, "1000000": 1_000_000}, [*NOT_WHOLE_NUMBERS, "0", "1000001"]
+    ),
+    "NOVEL_INGEST_LOCK_SECONDS": Row(
+        "ingest.lock_seconds", 900, {"1": 1, "2592000": 30 * 86400}, [*NOT_WHOLE_NUMBERS, "0", "2592001"]
+    ),
+    "NOVEL_INGEST_IDEMPOTENCY_HOURS": Row(
+        "ingest.idempotency_hours", 72, {"1": 1, "8760": 8760}, [*NOT_WHOLE_NUMBERS, "0", "8761"]
+    ),
+    "NOVEL_QUEUE_MAX_ITEMS": Row(
+        "ingest.queue_max_items",
+        2_000_000,
+        {"1": 1, "1099511627776": 1 << 40},
+        [*NOT_WHOLE_NUMBERS, "0", "1099511627777"],
+    ),
+    "NOVEL_QUEUE_MAX_BYTES": Row(
+        "ingest.queue_max_bytes",
+        8 * 1024 * 1024 * 1024,
+        {"1": 1, "1125899906842624": 1 << 50},
+        [*NOT_WHOLE_NUMBERS, "0", "1125899906842625"],
+    ),
+    "NOVEL_CONTENT_ENCODING": Row(
+        "ingest.content_encoding",
+        "gzip",
+        {"gzip": "gzip", "ZSTD": "zstd", "none": "none"},
+        ["", "br", "deflate", "gzip,zstd"],
+    ),
     "NOVEL_LOG_FORMAT": Row(
         "logs.format", "auto", {"auto": "auto", "json": "json", "Human": "human"}, ["", "xml", "auto,json"]
     ),
@@ -247,12 +329,17 @@ def test_the_warning_of_an_unknown_variable_does_not_show_its_value() -> None:
     assert "hush" not in repr(settings.load({"NOVEL_MASTERKEY": "hush"}))
 
 
+def as_written(default: Any) -> str:
+    """A default as a person would set it."""
+    return ("off", "on")[default] if isinstance(default, bool) else str(default)
+
+
 def test_the_page_of_settings_says_what_the_code_says() -> None:
     """A setting that nobody can find does not exist."""
     page = (ROOT / "docs" / "settings.md").read_text()
     rows = []
     for declared in settings.every_option():
         secret = " (secret)" if declared.metadata["secret"] else ""
-        default = "" if declared.default is None else f"`{declared.default}`"
+        default = f"`{as_written(declared.default)}`" if declared.default not in (None, ()) else ""
         rows.append(f"| `{declared.metadata['variable']}`{secret} | {default} | {declared.metadata['help']} |")
     assert [line for line in page.splitlines() if line.startswith("| `NOVEL_")] == rows

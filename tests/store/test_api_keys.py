@@ -1,7 +1,9 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime, timedelta
 from threading import Barrier
+from typing import Any
 
 import argon2
 import pytest
@@ -11,7 +13,7 @@ from runtime.settings import Settings
 from schema import connection, migrator
 from schema.connection import Connection
 from store import api_keys
-from store.api_keys import ApiKey
+from store.api_keys import ApiKey, KeyRecord, Rotation, State
 
 MASTER_KEY = "a master key for tests, long enough"
 ANOTHER_MASTER_KEY = "another master key, as long as that"
@@ -21,8 +23,12 @@ KeyFactory = Callable[..., tuple[str, str]]
 
 @pytest.fixture
 def make_key(conn: Connection) -> KeyFactory:
-    def make(*, name: str = "crawler", permissions: tuple[str, ...] = ("ingest:stories",)) -> tuple[str, str]:
-        return api_keys.create(conn, name=name, permissions=permissions, master_key=MASTER_KEY, operator="a test")
+    def make(
+        *, name: str = "crawler", permissions: tuple[str, ...] = ("ingest:stories",), sources: Sequence[str] = ()
+    ) -> tuple[str, str]:
+        return api_keys.create(
+            conn, name=name, permissions=permissions, master_key=MASTER_KEY, operator="a test", sources=sources
+        )
 
     return make
 
@@ -31,6 +37,44 @@ def found(conn: Connection, name: str = "crawler") -> ApiKey:
     key = next(iter(api_keys.active(conn, name=name)), None)
     assert key is not None
     return key
+
+
+def rotate(conn: Connection, key_id: str, *, overlap_hours: int = 24, master_key: str = MASTER_KEY) -> Rotation:
+    return api_keys.rotate(
+        conn, key_id, overlap_hours=overlap_hours, master_key=master_key, operator="the rotating test"
+    )
+
+
+def listed(conn: Connection) -> dict[str, KeyRecord]:
+    return {key.key_id: key for key in api_keys.every(conn)}
+
+
+def set_terms(conn: Connection, key_id: str, **hours_from_now: int) -> None:
+    for column, hours in hours_from_now.items():
+        conn.execute(
+            f"UPDATE wp_novel_api_key_terms SET {column} = UTC_TIMESTAMP() + INTERVAL %s HOUR WHERE key_id = %s",
+            (hours, key_id),
+        )
+
+
+def forget_terms(conn: Connection, key_id: str) -> None:
+    """As a key was before there were terms."""
+    conn.execute("DELETE FROM wp_novel_api_key_terms WHERE key_id = %s", (key_id,))
+
+
+def journal_of(conn: Connection, event: str) -> list[tuple[Any, ...]]:
+    return conn.fetch_all(
+        "SELECT reference_id, message, context_json FROM wp_novel_sync_logs WHERE event_type = %s ORDER BY id", (event,)
+    )
+
+
+def refusal(conn: Connection, act: Callable[[], object]) -> str:
+    """What is said by an act that is refused, and changes nothing."""
+    before = listed(conn), conn.fetch_all("SELECT id FROM wp_novel_sync_logs")
+    with pytest.raises(Problem) as problem:
+        act()
+    assert (listed(conn), conn.fetch_all("SELECT id FROM wp_novel_sync_logs")) == before
+    return str(problem.value)
 
 
 @pytest.mark.parametrize(
@@ -70,14 +114,19 @@ def test_the_hash_is_argon2id_and_the_secret_is_stored_nowhere(conn: Connection,
 
 def test_who_made_a_key_is_written_down(conn: Connection, make_key: KeyFactory) -> None:
     key_id, _ = make_key(name="crawler 1")
-    (row,) = conn.fetch_all(
-        "SELECT reference_id, message, context_json FROM wp_novel_sync_logs WHERE event_type = 'api_key.created'"
-    )
-    assert row == (
-        key_id,
-        f"API key {key_id} (crawler 1) was created by a test.",
-        '{"operator":"a test","permissions":["ingest:stories"]}',
-    )
+    restricted, _ = make_key(name="crawler 2", sources=["truyện"])
+    assert journal_of(conn, "api_key.created") == [
+        (
+            key_id,
+            f"API key {key_id} (crawler 1) was created by a test.",
+            '{"operator":"a test","permissions":["ingest:stories"]}',
+        ),
+        (
+            restricted,
+            f"API key {restricted} (crawler 2) was created by a test.",
+            '{"operator":"a test","permissions":["ingest:stories"],"sources":["truyện"]}',
+        ),
+    ]
 
 
 def test_another_master_key_is_told_apart_clearly(conn: Connection, make_key: KeyFactory) -> None:
@@ -148,6 +197,137 @@ def test_keys_made_at_the_same_moment_are_all_there(test_settings: Settings, con
     assert len(conn.fetch_all("SELECT id FROM wp_novel_sync_logs WHERE event_type = 'api_key.created'")) == 8
 
 
+@pytest.mark.parametrize(("sources", "read"), [((), None), (("b", "a", "Ấ"), ("b", "a", "Ấ"))])
+def test_a_key_is_listed_with_what_it_may_push(
+    conn: Connection, make_key: KeyFactory, sources: tuple[str, ...], read: tuple[str, ...] | None
+) -> None:
+    key_id, _ = make_key(sources=sources)
+    key = listed(conn)[key_id]
+    assert (key.name, key.permissions, key.sources, key.state) == ("crawler", ("ingest:stories",), read, State.ACTIVE)
+    assert (key.last_used_at, key.expires_at, key.locked_until, key.revoked_at) == (None, None, None, None)
+
+
+def test_keys_are_listed_in_the_order_they_were_made_also_those_that_are_over(
+    conn: Connection, make_key: KeyFactory
+) -> None:
+    made = [make_key()[0] for _ in range(4)]
+    set_terms(conn, made[0], expires_at=-1)
+    set_terms(conn, made[1], locked_until=1)
+    api_keys.revoke(conn, made[2], operator="a test")
+    states = [State.EXPIRED, State.LOCKED, State.REVOKED, State.ACTIVE]
+    assert [(key.key_id, key.state) for key in api_keys.every(conn)] == list(zip(made, states, strict=True))
+
+
+def test_a_key_from_before_there_were_terms_has_no_bounds(conn: Connection, make_key: KeyFactory) -> None:
+    key_id, _ = make_key()
+    forget_terms(conn, key_id)
+    key = listed(conn)[key_id]
+    assert (key.sources, key.state, key.expires_at) == (None, State.ACTIVE, None)
+    assert found(conn).key_id == key_id
+    assert rotate(conn, key_id).replaced.expires_at is not None
+    api_keys.revoke(conn, key_id, operator="a test")
+    assert listed(conn)[key_id].revoked_at is not None
+
+
+def test_an_expired_key_is_not_active_and_one_in_its_overlap_is(conn: Connection, make_key: KeyFactory) -> None:
+    key_id, _ = make_key()
+    set_terms(conn, key_id, expires_at=1)
+    assert found(conn).key_id == key_id
+    set_terms(conn, key_id, expires_at=0)
+    assert api_keys.active(conn, name="crawler") == []
+
+
+NOON = datetime(2026, 7, 31, 12)
+SOON, JUST_NOW = NOON + timedelta(seconds=1), NOON - timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("is_active", "expires_at", "locked_until", "state"),
+    [
+        (True, None, None, State.ACTIVE),
+        (True, SOON, None, State.ACTIVE),
+        (True, NOON, None, State.EXPIRED),
+        (True, SOON, SOON, State.LOCKED),
+        (True, None, NOON, State.ACTIVE),
+        (True, JUST_NOW, SOON, State.EXPIRED),
+        (False, JUST_NOW, SOON, State.REVOKED),
+        (False, None, None, State.REVOKED),
+    ],
+)
+def test_the_state_of_a_key(
+    is_active: bool, expires_at: datetime | None, locked_until: datetime | None, state: State
+) -> None:
+    read = api_keys.state_of(is_active=is_active, expires_at=expires_at, locked_until=locked_until, now=NOON)
+    assert read is state
+
+
+@pytest.mark.parametrize("written", ["a, b", "{}", "[1]", '"a"', "", "null"])
+def test_a_key_with_unreadable_sources_may_push_none_but_can_be_listed_and_revoked(
+    conn: Connection, make_key: KeyFactory, written: str
+) -> None:
+    key_id, _ = make_key()
+    conn.execute("UPDATE wp_novel_api_key_terms SET sources = %s WHERE key_id = %s", (written, key_id))
+    assert listed(conn)[key_id].sources == ()
+    api_keys.revoke(conn, key_id, operator="a test")
+    assert listed(conn)[key_id].state is State.REVOKED
+
+
+def test_a_revoked_key_is_over_at_once_and_once(conn: Connection, make_key: KeyFactory) -> None:
+    key_id, _ = make_key()
+    assert api_keys.revoke(conn, key_id, operator="Lan").state is State.ACTIVE
+    revoked = listed(conn)[key_id]
+    assert revoked.state is State.REVOKED
+    assert revoked.revoked_at is not None
+    assert api_keys.active(conn, name="crawler") == []
+    set_terms(conn, key_id, revoked_at=-5)
+    before = listed(conn)[key_id]
+    assert api_keys.revoke(conn, key_id, operator="Minh") == before == listed(conn)[key_id]
+    assert journal_of(conn, "api_key.revoked") == [
+        (key_id, f"API key {key_id} (crawler) was revoked by Lan.", '{"operator":"Lan"}')
+    ]
+
+
+def test_a_locked_key_is_unlocked_and_others_stay_locked(conn: Connection, make_key: KeyFactory) -> None:
+    key_id, other = make_key()[0], make_key()[0]
+    for each in (key_id, other):
+        set_terms(conn, each, locked_until=1)
+    was = api_keys.unlock(conn, key_id, operator="Lan")
+    assert was.state is State.LOCKED
+    assert [key.state for key in api_keys.every(conn)] == [State.ACTIVE, State.LOCKED]
+    ((reference, message, context),) = journal_of(conn, "api_key.unlocked")
+    assert (reference, message) == (key_id, f"API key {key_id} (crawler) was unlocked by Lan.")
+    assert context == f'{{"operator":"Lan","locked_until":"{was.locked_until:%Y-%m-%dT%H:%M:%SZ}"}}'
+
+
+def test_unlocking_a_key_that_is_not_locked_is_nothing(conn: Connection, make_key: KeyFactory) -> None:
+    key_id, _ = make_key()
+    assert api_keys.unlock(conn, key_id, operator="a test").state is State.ACTIVE
+    set_terms(conn, key_id, locked_until=-1)
+    assert api_keys.unlock(conn, key_id, operator="a test").state is State.ACTIVE
+    assert journal_of(conn, "api_key.unlocked") == []
+
+
+def test_a_key_that_is_over_cannot_be_unlocked(conn: Connection, make_key: KeyFactory) -> None:
+    key_id, _ = make_key()
+    set_terms(conn, key_id, locked_until=1, expires_at=-1)
+    line = refusal(conn, lambda: api_keys.unlock(conn, key_id, operator="a test"))
+    assert line == (
+        f"API key {key_id} is expired: unlocking cannot bring it back. Make a new one with: novel keys create"
+    )
+
+
+@pytest.mark.parametrize("key_id", ["nk_absent.1", "nk_absent", "%", "nk_"])
+def test_what_is_not_there_is_said_so(conn: Connection, make_key: KeyFactory, key_id: str) -> None:
+    make_key()
+    acts: list[Callable[[], object]] = [
+        lambda: api_keys.revoke(conn, key_id, operator="a test"),
+        lambda: api_keys.unlock(conn, key_id, operator="a test"),
+        lambda: rotate(conn, key_id),
+    ]
+    for act in acts:
+        assert refusal(conn, act) == (f"there is no API key {key_id}. See which there are with: novel keys list --all")
+
+
 def test_keys_live_under_the_table_prefix(empty_settings: Settings) -> None:
     with connection.connect(replace(empty_settings.database, table_prefix="blog7_")) as conn:
         migrator.migrate(conn, lock_seconds=10)
@@ -156,3 +336,8 @@ def test_keys_live_under_the_table_prefix(empty_settings: Settings) -> None:
         )
         assert conn.fetch_all("SELECT key_id FROM blog7_novel_api_keys") == [(key_id,)]
         assert api_keys.check_secret(found(conn), MASTER_KEY) == secret
+        rotated = rotate(conn, key_id)
+        assert conn.fetch_all("SELECT key_id FROM blog7_novel_api_key_terms ORDER BY key_id") == [
+            (key_id,),
+            (rotated.key_id,),
+        ]

@@ -18,6 +18,8 @@ class Wire:
         """Cut when the client sends this, before the server gets it."""
         self.cut_answer_to: bytes | None = None
         """Let the server have this and answer it, but cut before the answer arrives."""
+        self.hold_answer_to: bytes | None = None
+        """Let the server have this and answer it, and from then on pass nothing on to the client."""
         self.is_held = False
         """Pass nothing on to the client."""
         self.cuts = 0
@@ -54,6 +56,9 @@ class Wire:
             if self.cut_answer_to and self.cut_answer_to in data:
                 self.cut_answer_to = None
                 mute.set()
+            if self.hold_answer_to and self.hold_answer_to in data:
+                self.hold_answer_to = None
+                self.is_held = True
             to_server.write(data)
         to_server.close()
 
