@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from cli import demo
 from cli.console import load_settings, mark, say
 from cli.serve import child_command
 from runtime import children, server
@@ -51,7 +52,7 @@ MAX_LOG_BYTES = 10 << 20
     type=click.IntRange(1, 65535),
     help=f"Port to serve on. [default: {DEFAULT_PORT}, or the next free one]",
 )
-@click.option("--no-demo", is_flag=True, help="Push no demo catalogue (nothing is pushed yet).")
+@click.option("--no-demo", is_flag=True, help="Push no demo catalogue.")
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -73,6 +74,10 @@ def up(data_dir: Path, port: int | None, no_demo: bool, ready_file: Path | None)
         supervisor = Supervisor(stop)
         try:
             ready = _start(settings, directory, listener, supervisor, stop)
+            # Not into a database that we were given: it may be somebody's site.
+            if not no_demo and settings.database.address is None:
+                _push_demo(ready)
+                stop.check()
             if ready_file:
                 write_private(ready_file, json.dumps(ready, indent=2) + "\n")
             _announce(ready, directory)
@@ -130,6 +135,12 @@ def _start(
         "redis_url": settings.redis.address.url if settings.redis.address else "",
         **credentials,
     }
+
+
+def _push_demo(ready: Mapping[str, str]) -> None:
+    say("Pushing a demo catalogue ...")
+    if not demo.push(ready["base_url"], key_id=ready["key_id"], secret=ready["secret"]):
+        say("The demo catalogue could not be pushed. `novel push` says why: see docs/ingest.md.")
 
 
 def _remember_environment(environ: Mapping[str, str], directory: Path) -> None:

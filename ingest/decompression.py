@@ -11,6 +11,7 @@ from runtime.errors import PayloadTooLarge
 ENCODINGS = ("identity", "gzip", "zstd")
 # Each costs a copy of what is left, and one is what honest clients send.
 MAX_GZIP_MEMBERS = 64
+SCRAP_BYTES = 256 << 10
 
 
 def encoding_of(header: str | None) -> str:
@@ -62,17 +63,28 @@ def _gzip(body: bytes | bytearray, max_bytes: int) -> bytes:
 
 
 def _zstd(body: bytes | bytearray, max_bytes: int) -> bytes:
-    size = 0
     try:
         size = zstandard.frame_content_size(body)
+        if size < 0:
+            return _zstd_of_unknown_size(body, max_bytes)
         if size > max_bytes:  # it says so itself: nothing has to be expanded to know
             raise too_large(max_bytes)
-        # A frame that does not tell its size gets a buffer of the most that it may have.
-        expanded = zstandard.ZstdDecompressor().decompress(
-            body, max_output_size=max_bytes if size < 0 else 0, allow_extra_data=False
-        )
-    except zstandard.ZstdError as error:
-        if size < 0 and "too small" in str(error):
-            raise too_large(max_bytes) from None
+        return zstandard.ZstdDecompressor().decompress(body, allow_extra_data=False)
+    except zstandard.ZstdError:
         raise InvalidRequest("The body is not one whole zstd frame.") from None
+
+
+def _zstd_of_unknown_size(body: bytes | bytearray, max_bytes: int) -> bytes:
+    """Expanded twice: first into a scrap, to see how much it is. Only the second way tells where the frame ends."""
+    scrap = bytearray(SCRAP_BYTES)
+    size = 0
+    with zstandard.ZstdDecompressor().stream_reader(body) as reader:
+        while piece := reader.readinto(scrap):
+            size += piece
+            if size > max_bytes:
+                raise too_large(max_bytes)
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    expanded = frame.decompress(body)
+    if not frame.eof or frame.unused_data:
+        raise zstandard.ZstdError("the body and the frame do not end together")
     return expanded

@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from runtime import errors, health
+from runtime import errors, health, loop_watch
 from runtime.middleware import AccessLog, BodyCap, RequestId
 from runtime.settings import HttpSettings
 from runtime.shutdown import Stop
@@ -32,7 +32,7 @@ def application(
 
     @contextlib.asynccontextmanager
     async def whole_life(app: Starlette) -> AsyncIterator[None]:
-        async with lifespan():
+        async with loop_watch.watching(), lifespan():
             yield
 
     every_route = [*health.routes(checks, stop=stop), *routes]

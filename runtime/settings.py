@@ -9,6 +9,9 @@ from runtime import options
 from runtime.addresses import DatabaseAddress, RedisAddress, parse_database, parse_redis
 from runtime.options import option
 
+# Credentials of `novel push` and the like: no settings of the service, and no misspelt ones either.
+OF_CLIENTS = "NOVEL_PUSH_"
+
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:
@@ -293,6 +296,6 @@ def variables() -> set[str]:
 def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
     known = variables()
     for name in sorted(environ):
-        if name.startswith("NOVEL_") and name not in known:
+        if name.startswith("NOVEL_") and not name.startswith(OF_CLIENTS) and name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             yield f"{name} (did you mean {close[0]}?)" if close else name

@@ -39,7 +39,7 @@ async def follow(
     report.waited = True
     started = moved_at = time.monotonic()
     while waiting:
-        moved = 0
+        moved, round_started = 0, time.monotonic()
         try:
             for _ in range(min(ROUND_REQUESTS, len(waiting))):
                 before = waiting[0].done
@@ -58,12 +58,12 @@ async def follow(
         if not waiting:
             return
         if now - started >= wait_seconds:
-            report.say(f"not all is processed after {wait_seconds:.0f} s. {_SAFE}")
+            report.say(f"waited {wait_seconds:.0f} s, and {len(waiting)} batches are not processed yet. {_SAFE}")
             return
         if now - moved_at >= stall_seconds:
             report.say(f"nothing was processed for {stall_seconds:.0f} s: does a worker run? {_SAFE}")
             return
-        await asyncio.sleep(min(round_seconds, max(0.0, started + wait_seconds - now)))
+        await asyncio.sleep(max(0.0, min(round_started + round_seconds, started + wait_seconds) - now))
 
 
 async def _look(client: Client, request: Accepted, report: Report) -> bool:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,10 +164,11 @@ def test_a_bumpy_road_loses_and_doubles_nothing(
 ) -> None:
     service.troubles = deque(
         [
-            Trouble(503, {"Retry-After": "1"}, error("queue_full", "The queue is full.")),
+            Trouble(503, {"Retry-After": "0"}, error("queue_full", "The queue is full.")),
             Trouble(loses_answer=True),
+            Trouble(),
             Trouble(drops=True),
-            Trouble(429, {"Retry-After": "0"}, error("rate_limited")),
+            Trouble(429, {"Retry-After": "1"}, error("rate_limited")),
             Trouble(loses_answer=True),
         ]
     )
@@ -197,7 +199,9 @@ def test_items_that_still_wait_are_no_failure(
     service.states = [{"status": "queued", "processed_items": 0, "failed_items": 0}]
     done = novel("push", str(tmp_path / "crawl.jsonl"), "--wait", "1", **signing)
     assert done.returncode == 0
-    assert "novel: not all is processed after 1 s. What was accepted is safe in the queue." in done.stderr
+    assert (
+        "novel: waited 1 s, and 1 batches are not processed yet. What was accepted is safe in the queue." in done.stderr
+    )
     assert done.stdout.splitlines()[-1] == "Processed 0, 1 still wait in the queue."
 
 
@@ -302,7 +306,7 @@ def test_ctrl_c_ends_with_the_count_so_far_and_a_second_run_finishes(
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_for(lambda: len(service.posts()) == 3)
+    wait_for(lambda: len(service.posts()) >= 2)
     running.send_signal(signal.SIGINT)
     said, complained = running.communicate(timeout=60)
     assert running.returncode == 130
@@ -314,18 +318,37 @@ def test_ctrl_c_ends_with_the_count_so_far_and_a_second_run_finishes(
     assert (len(service.items("stories")), len(service.items("chapters"))) == (3, 400)
 
 
+MEASURED = """
+import sys
+from pathlib import Path
+from cli.main import main
+
+try:
+    main()
+finally:
+    line, = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
+    print(line.split()[1], file=sys.stderr)
+"""
+
+
 def test_memory_does_not_grow_with_the_file(service: FakeService, signing: dict[str, str], tmp_path: Path) -> None:
     def peak_kilobytes(megabytes: int) -> int:
         file = tmp_path / f"{megabytes}.jsonl"
         with file.open("w", encoding="utf-8") as output:
             for number in range(megabytes * 10):
                 output.write(jsonl(chapter(number, content_raw=os.urandom(50_000).hex())))
-        pid = os.posix_spawn(novel_executable(), [str(novel_executable()), "push", str(file)], clean_environ(signing))
-        _, status, usage = os.wait4(pid, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", MEASURED, "push", str(file), "--wait", "0"],
+            env=clean_environ(signing),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        file.unlink()
         service.batches.clear()
         service.attempts.clear()
-        return usage.ru_maxrss
+        return int(done.stderr.splitlines()[-1])
 
-    small, large = peak_kilobytes(40), peak_kilobytes(160)
+    small, large = peak_kilobytes(60), peak_kilobytes(240)
     assert large - small < 60_000

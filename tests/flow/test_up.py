@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from runtime.settings import Settings
-from schema import migrator
+from runtime.settings import Settings, load
+from schema import connection, migrator
 from schema.connection import Connection
 from tests.conftest import clean_environ, novel_executable
 from tests.processes import processes_of, wait_for
@@ -24,13 +24,13 @@ from tests.processes import processes_of, wait_for
 class Running:
     """A `novel up` of a test."""
 
-    def __init__(self, directory: Path, **variables: str) -> None:
+    def __init__(self, directory: Path, *options: str, **variables: str) -> None:
         self.directory = directory
         self.ready_file = directory.with_suffix(".ready")
         self.ready_file.unlink(missing_ok=True)  # of a run that was killed
         self.output = directory.with_suffix(".out")
         self.process = subprocess.Popen(
-            [novel_executable(), "up", "--data-dir", directory, "--ready-file", self.ready_file],
+            [novel_executable(), "up", "--data-dir", directory, "--ready-file", self.ready_file, *options],
             env=clean_environ(variables),
             stdin=subprocess.DEVNULL,
             stdout=(output := self.output.open("a")),
@@ -94,6 +94,26 @@ def test_up_answers_and_ctrl_c_leaves_no_process_behind(directory: Path) -> None
     assert "Stopped." in running.said()
 
 
+def pushed(database_url: str) -> list[tuple[str, str, int]]:
+    """What was accepted into a database: source, kind, items."""
+    with connection.connect(load({"NOVEL_DATABASE_URL": database_url}).database) as conn:
+        return conn.fetch_all("SELECT source, job_type, accepted_items FROM wp_novel_ingest_requests ORDER BY id")
+
+
+def test_a_demo_catalogue_is_pushed_once(directory: Path) -> None:
+    demo = [("demo", "stories_bulk", 3), ("demo", "chapters_bulk", 10)]
+    for _ in range(2):
+        running = Running(directory)
+        assert pushed(running.ready["database_url"]) == demo
+        assert running.stop() == 0
+
+
+def test_without_demo_nothing_is_pushed(directory: Path) -> None:
+    running = Running(directory, "--no-demo")
+    assert pushed(running.ready["database_url"]) == []
+    assert running.stop() == 0
+
+
 def test_after_kill_9_it_starts_again_with_the_same_credentials(directory: Path) -> None:
     first = Running(directory)
     first.process.kill()
@@ -140,6 +160,7 @@ def test_a_database_that_it_was_given_is_used_and_its_users_left_alone(
     users = empty_conn.fetch_all("SELECT user_login, user_pass FROM wp_users ORDER BY ID")
     assert [login for login, _ in users] == ["admin", "novel-admin"]
     assert users[0][1] == "of WordPress"
+    assert pushed(empty_conn.address.url) == []  # no demo into what may be somebody's site
     assert running.stop() == 0
     assert not (directory / "mariadb").exists()
     assert not (directory / "redis").exists()

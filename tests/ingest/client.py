@@ -87,13 +87,10 @@ class Crawler:
         finally:
             connection.close()
 
-    def post(
-        self, path: str, body: bytes, *, timestamp: int | None = None, nonce: str | None = None, **headers: str
-    ) -> Answer:
+    def post(self, path: str, body: bytes, *, nonce: str | None = None, **headers: str) -> Answer:
         """Push a body; a header given as `Idempotency_Key="x"` takes the place of what is made here."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
-        made = self.headers("POST", path, body, timestamp=timestamp, nonce=nonce)
-        return self.send("POST", path, body, made | given)
+        return self.send("POST", path, body, self.headers("POST", path, body, nonce=nonce) | given)
 
     def push(self, *items: Any, path: str = CHAPTERS, source: str = SOURCE, **headers: str) -> Answer:
         return self.post(path, batch(*items, source=source), **headers)

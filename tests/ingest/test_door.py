@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from ingest import door as doors
+from ingest import signature
 from ingest.door import Door
 from ingest.errors import InvalidSignature
 from ingest.headers import Signed
 from ingest.reading import Body
 from runtime.settings import Settings
 from schema.connection import Connection
-from store import api_keys
+from store import api_keys, key_ring, rate_windows
 from store.pool import Pool
 from store.redis_link import RedisLink
 from tests.ingest.client import CHAPTERS, STORIES, Crawler, batch, chapter, refusal, story
@@ -168,11 +168,11 @@ async def test_an_unknown_key_and_a_wrong_signature_take_the_same_way(
 
     key_ids = [make_key()[0], unknown_key_id()]
     for module, name in (
-        (doors.key_ring, "find"),
-        (doors.signature, "sign"),
-        (doors.signature, "matches"),
-        (doors.rate_windows, "take"),
-        (doors.key_ring, "lock"),
+        (key_ring, "find"),
+        (signature, "sign"),
+        (signature, "matches"),
+        (rate_windows, "take"),
+        (key_ring, "lock"),
     ):
         watch(module, name)
     redis = RedisLink(test_settings.redis)

@@ -70,52 +70,48 @@ async def make_application(environ: dict[str, str], make_key: MakeKey) -> AsyncI
 # -- TLS ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("address", "headers", "expected"),
-    [
-        (LOCAL, {}, ACCEPTED),
-        ("::1", {}, ACCEPTED),
-        ("127.8.9.1", {}, ACCEPTED),
-        (STRANGER, {}, HTTPS_REQUIRED),
-        ("2001:db8::9", {}, HTTPS_REQUIRED),
-        ("", {}, HTTPS_REQUIRED),
-        (PROXY, HTTPS, ACCEPTED),
-        (PROXY, HTTPS | {"X-Forwarded-For": STRANGER}, ACCEPTED),
-        (PROXY, {"X-Forwarded-Proto": "http"}, HTTPS_REQUIRED),
-        (PROXY, {"X-Forwarded-Proto": "http", "X-Forwarded-For": LOCAL}, HTTPS_REQUIRED),
-        (PROXY, {"X-Forwarded-Proto": "https, http"}, HTTPS_REQUIRED),
-        (PROXY, {"X-Forwarded-Proto": "HTTP"}, HTTPS_REQUIRED),
-        (PROXY, {"X-Forwarded-Proto": "spdy"}, HTTPS_REQUIRED),
-        (PROXY, {"X-Forwarded-Proto": ""}, HTTPS_REQUIRED),
-        (PROXY, {"X-Forwarded-For": LOCAL}, HTTPS_REQUIRED),
-        (PROXY, {"Forwarded": "for=127.0.0.1;proto=https"}, HTTPS_REQUIRED),
-        (PROXY, {}, HTTPS_REQUIRED),
-        (STRANGER, HTTPS, HTTPS_REQUIRED),
-        (STRANGER, HTTPS | {"X-Forwarded-For": LOCAL}, HTTPS_REQUIRED),
-        (STRANGER, {"X-Forwarded-For": LOCAL}, HTTPS_REQUIRED),
-        (LOCAL, HTTPS, HTTPS_REQUIRED),
-        (LOCAL, {"Forwarded": "proto=https"}, HTTPS_REQUIRED),
-    ],
-)
+TLS_CASES: list[tuple[str, dict[str, str], tuple[int, str | None]]] = [
+    (LOCAL, {}, ACCEPTED),
+    ("::1", {}, ACCEPTED),
+    ("127.8.9.1", {}, ACCEPTED),
+    (STRANGER, {}, HTTPS_REQUIRED),
+    ("2001:db8::9", {}, HTTPS_REQUIRED),
+    ("", {}, HTTPS_REQUIRED),
+    (PROXY, HTTPS, ACCEPTED),
+    (PROXY, HTTPS | {"X-Forwarded-For": STRANGER}, ACCEPTED),
+    (PROXY, {"X-Forwarded-Proto": "http"}, HTTPS_REQUIRED),
+    (PROXY, {"X-Forwarded-Proto": "http", "X-Forwarded-For": LOCAL}, HTTPS_REQUIRED),
+    (PROXY, {"X-Forwarded-Proto": "https, http"}, HTTPS_REQUIRED),
+    (PROXY, {"X-Forwarded-Proto": "HTTP"}, HTTPS_REQUIRED),
+    (PROXY, {"X-Forwarded-Proto": "spdy"}, HTTPS_REQUIRED),
+    (PROXY, {"X-Forwarded-Proto": ""}, HTTPS_REQUIRED),
+    (PROXY, {"X-Forwarded-For": LOCAL}, HTTPS_REQUIRED),
+    (PROXY, {"Forwarded": "for=127.0.0.1;proto=https"}, HTTPS_REQUIRED),
+    (PROXY, {}, HTTPS_REQUIRED),
+    (STRANGER, HTTPS, HTTPS_REQUIRED),
+    (STRANGER, HTTPS | {"X-Forwarded-For": LOCAL}, HTTPS_REQUIRED),
+    (STRANGER, {"X-Forwarded-For": LOCAL}, HTTPS_REQUIRED),
+    (LOCAL, HTTPS, HTTPS_REQUIRED),
+    (LOCAL, {"Forwarded": "proto=https"}, HTTPS_REQUIRED),
+]
+
+
 async def test_plain_http_is_refused_unless_it_never_left_the_machine_or_a_trusted_proxy_says_https(
-    make_application: MakeApplication,
-    conn: Connection,
-    address: str,
-    headers: dict[str, str],
-    expected: tuple[int, str | None],
+    make_application: MakeApplication, conn: Connection
 ) -> None:
     application = await make_application(NOVEL_TRUSTED_PROXIES=f"{PROXY}/32")
-    assert await application.push(address, headers) == expected
-    assert bool(written(conn)) == (expected == ACCEPTED)
+    for address, headers, expected in TLS_CASES:
+        before = written(conn)
+        assert await application.push(address, headers) == expected, (address, headers)
+        assert (written(conn) != before) == (expected == ACCEPTED)
 
 
-@pytest.mark.parametrize("headers", [HTTPS, HTTPS | {"X-Forwarded-For": LOCAL}, {"X-Forwarded-For": LOCAL}])
-async def test_without_trusted_proxies_nobody_is_believed(
-    make_application: MakeApplication, headers: dict[str, str]
-) -> None:
+async def test_without_trusted_proxies_nobody_is_believed(make_application: MakeApplication, conn: Connection) -> None:
     application = await make_application()
-    for address in (LOCAL, PROXY, STRANGER):
-        assert await application.push(address, headers) == HTTPS_REQUIRED
+    for headers in (HTTPS, HTTPS | {"X-Forwarded-For": LOCAL}, {"X-Forwarded-For": LOCAL}):
+        for address in (LOCAL, PROXY, STRANGER):
+            assert await application.push(address, headers) == HTTPS_REQUIRED
+    assert written(conn) == {}
 
 
 async def test_tls_of_our_own_is_enough(make_application: MakeApplication) -> None:
@@ -159,55 +155,50 @@ def test_a_host_or_query_that_nobody_can_read_is_no_error_of_ours(serve_with: Se
 ALLOWED = "192.0.2.0/25, 2001:db8:5::/48,203.0.113.77"
 
 
-@pytest.mark.parametrize(
-    ("address", "forwarded_for", "expected"),
-    [
-        ("192.0.2.1", None, ACCEPTED),
-        ("192.0.2.127", None, ACCEPTED),
-        ("192.0.2.128", None, NOT_ALLOWED),
-        ("203.0.113.77", None, ACCEPTED),
-        ("203.0.113.78", None, NOT_ALLOWED),
-        ("2001:db8:5::1", None, ACCEPTED),
-        ("2001:db8:6::1", None, NOT_ALLOWED),
-        ("::ffff:192.0.2.1", None, ACCEPTED),
-        ("::ffff:192.0.2.200", None, NOT_ALLOWED),
-        (LOCAL, None, NOT_ALLOWED),
-        ("", None, NOT_ALLOWED),
-        ("somewhere", None, NOT_ALLOWED),
-        # What a peer says of others counts only if the peer is a trusted proxy.
-        (STRANGER, "192.0.2.1", NOT_ALLOWED),
-        ("192.0.2.1", STRANGER, ACCEPTED),
-        (PROXY, None, NOT_ALLOWED),
-        (PROXY, "192.0.2.1", ACCEPTED),
-        (PROXY, "192.0.2.1:4711", ACCEPTED),
-        (PROXY, "::ffff:192.0.2.1", ACCEPTED),
-        (PROXY, "[2001:db8:5::1]:4711", ACCEPTED),
-        (PROXY, STRANGER, NOT_ALLOWED),
-        # The proxy adds whom it saw at the end; what stands before that is what the client said.
-        (PROXY, f"192.0.2.1, {STRANGER}", NOT_ALLOWED),
-        (PROXY, f"{STRANGER}, 192.0.2.1", ACCEPTED),
-        (PROXY, f"{STRANGER}, 192.0.2.1, 10.0.0.8", ACCEPTED),
-        (PROXY, f"192.0.2.1, {STRANGER}, 10.0.0.8, 10.0.0.9", NOT_ALLOWED),
-        (PROXY, "192.0.2.1, nonsense", NOT_ALLOWED),
-        (PROXY, "", NOT_ALLOWED),
-        (PROXY, "192.0.2.1,", NOT_ALLOWED),
-    ],
-)
-async def test_only_addresses_on_the_list_may_push(
-    make_application: MakeApplication,
-    conn: Connection,
-    address: str,
-    forwarded_for: str | None,
-    expected: tuple[int, str | None],
-) -> None:
+ALLOWLIST_CASES: list[tuple[str, str | None, tuple[int, str | None]]] = [
+    ("192.0.2.1", None, ACCEPTED),
+    ("192.0.2.127", None, ACCEPTED),
+    ("192.0.2.128", None, NOT_ALLOWED),
+    ("203.0.113.77", None, ACCEPTED),
+    ("203.0.113.78", None, NOT_ALLOWED),
+    ("2001:db8:5::1", None, ACCEPTED),
+    ("2001:db8:6::1", None, NOT_ALLOWED),
+    ("::ffff:192.0.2.1", None, ACCEPTED),
+    ("::ffff:192.0.2.200", None, NOT_ALLOWED),
+    (LOCAL, None, NOT_ALLOWED),
+    ("", None, NOT_ALLOWED),
+    ("somewhere", None, NOT_ALLOWED),
+    # What a peer says of others counts only if the peer is a trusted proxy.
+    (STRANGER, "192.0.2.1", NOT_ALLOWED),
+    ("192.0.2.1", STRANGER, ACCEPTED),
+    (PROXY, None, NOT_ALLOWED),
+    (PROXY, "192.0.2.1", ACCEPTED),
+    (PROXY, "192.0.2.1:4711", ACCEPTED),
+    (PROXY, "::ffff:192.0.2.1", ACCEPTED),
+    (PROXY, "[2001:db8:5::1]:4711", ACCEPTED),
+    (PROXY, STRANGER, NOT_ALLOWED),
+    # The proxy adds whom it saw at the end; what stands before that is what the client said.
+    (PROXY, f"192.0.2.1, {STRANGER}", NOT_ALLOWED),
+    (PROXY, f"{STRANGER}, 192.0.2.1", ACCEPTED),
+    (PROXY, f"{STRANGER}, 192.0.2.1, 10.0.0.8", ACCEPTED),
+    (PROXY, f"192.0.2.1, {STRANGER}, 10.0.0.8, 10.0.0.9", NOT_ALLOWED),
+    (PROXY, "192.0.2.1, nonsense", NOT_ALLOWED),
+    (PROXY, "", NOT_ALLOWED),
+    (PROXY, "192.0.2.1,", NOT_ALLOWED),
+]
+
+
+async def test_only_addresses_on_the_list_may_push(make_application: MakeApplication, conn: Connection) -> None:
     application = await make_application(
         NOVEL_INGEST_ALLOWED_ADDRESSES=ALLOWED,
         NOVEL_TRUSTED_PROXIES="10.0.0.0/24",
         NOVEL_INGEST_REQUIRE_TLS="off",
     )
-    headers = {} if forwarded_for is None else {"X-Forwarded-For": forwarded_for}
-    assert await application.push(address, headers) == expected
-    assert bool(written(conn)) == (expected == ACCEPTED)
+    for address, forwarded_for, expected in ALLOWLIST_CASES:
+        before = written(conn)
+        headers = {} if forwarded_for is None else {"X-Forwarded-For": forwarded_for}
+        assert await application.push(address, headers) == expected, (address, forwarded_for)
+        assert (written(conn) != before) == (expected == ACCEPTED)
 
 
 async def test_without_a_list_every_address_may_push(make_application: MakeApplication) -> None:
