@@ -176,7 +176,7 @@ class Door:
 
 
 def _address(request: Request) -> str:
-    return request.client.host if request.client else ""
+    return request.client.host[:64] if request.client else ""
 
 
 def _is_loopback(address: str) -> bool:

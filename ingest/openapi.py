@@ -44,7 +44,12 @@ _Uuid = Annotated[
 ]
 
 _SIGNED = (
-    Parameter(name=headers.KEY_ID, where="header", type=_Visible, description="Id of the key"),
+    Parameter(
+        name=headers.KEY_ID,
+        where="header",
+        type=Annotated[str, Meta(min_length=1, max_length=64, pattern="^[!-~]+$")],
+        description="Id of the key",
+    ),
     Parameter(
         name=headers.TIMESTAMP,
         where="header",

@@ -114,13 +114,15 @@ class Ingest:
         key, signed = push.visitor.key, push.visitor.signed
         nonce = nonces.fingerprint(key.key_id, signed.nonce)
         async with self._turns.turn((identity.source, identity.job_type, identity.idempotency_key)):
+            is_replay = await nonces.is_remembered(self.redis, nonce)
             async with self.pool.reading() as conn:
                 earlier = await accepting.earlier_answer(conn, identity)
-                if earlier is not None:
-                    BATCHES.labels(identity.job_type, "replayed").inc()
-                    return earlier
-                if await nonces.is_known(self.redis, conn, nonce):
-                    raise NonceReplay
+                is_replay = is_replay or await nonces.is_taken(conn, nonce)
+            if earlier is not None:
+                BATCHES.labels(identity.job_type, "replayed").inc()
+                return earlier
+            if is_replay:
+                raise NonceReplay
             limit = Limit(requests=self.settings.requests_per_minute, bytes=self.settings.bytes_per_minute)
             await self.door.limit_key(f"push:{key.key_id}", limit, size=size)
             new, write = await prepare()

@@ -21,7 +21,7 @@ _INSERT = """
 """
 # PRIMARY: one whose time has passed gives way.
 _DELETE_EXPIRED = "DELETE FROM wp_novel_nonce_replay WHERE nonce_hash = %s AND expires_at < UTC_TIMESTAMP()"
-_IS_KNOWN = "SELECT 1 FROM wp_novel_nonce_replay WHERE nonce_hash = %s AND expires_at >= UTC_TIMESTAMP()"
+_IS_TAKEN = "SELECT 1 FROM wp_novel_nonce_replay WHERE nonce_hash = %s AND expires_at >= UTC_TIMESTAMP()"
 # KEY by_expires_at, a bounded piece at a time.
 _PURGE = "DELETE FROM wp_novel_nonce_replay WHERE expires_at < UTC_TIMESTAMP() ORDER BY expires_at LIMIT %s"
 
@@ -34,16 +34,14 @@ def fingerprint(key_id: str, nonce: str) -> bytes:
     return hashlib.sha256(f"{key_id}\0{nonce}".encode()).digest()
 
 
-async def is_known(redis: RedisLink, conn: Connection, nonce: bytes) -> bool:
-    """Whether a nonce was accepted before, as far as can be seen without taking it."""
+async def is_remembered(redis: RedisLink, nonce: bytes) -> bool:
+    """Whether Redis knows that a nonce was accepted. That it does not means nothing."""
+    return await redis.run("nonce", lambda client: client.exists(_redis_key(nonce)), fallback=_zero) > 0
 
-    async def in_table() -> bool:
-        return await conn.fetch_one(_IS_KNOWN, (nonce,)) is not None
 
-    async def remembered() -> bool:
-        return await redis.run("nonce", lambda client: client.exists(_redis_key(nonce)), fallback=_zero) > 0
-
-    return await remembered() or await in_table()
+async def is_taken(conn: Connection, nonce: bytes) -> bool:
+    """Whether a nonce was accepted before. `take` decides; this only saves the work until then."""
+    return await conn.fetch_one(_IS_TAKEN, (nonce,)) is not None
 
 
 async def take(conn: Connection, nonce: bytes, key_id: str) -> None:

@@ -27,12 +27,6 @@ UNLIMITED = {
 }
 
 
-@pytest.fixture
-def served(tmp_path: Path, environ: dict[str, str]) -> Iterator[Served]:
-    with serving(tmp_path, environ | UNLIMITED, "ingest") as served:
-        yield served
-
-
 class Servers:
     """Servers that stay for all tests of a module: those that want the same settings share one."""
 
@@ -43,7 +37,7 @@ class Servers:
 
     def find(self, variables: dict[str, str]) -> Served:
         mark = tuple(sorted(variables.items()))
-        if mark not in self._started:
+        if mark not in self._started or self._started[mark].process.poll() is not None:
             self._started[mark] = self._stack.enter_context(serving(self._directory, variables, "ingest"))
         return self._started[mark]
 
@@ -58,6 +52,11 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 def serve_with(servers: Servers, environ: dict[str, str]) -> ServeWith:
     """A server with these variables beside the usual ones."""
     return lambda **variables: servers.find(environ | UNLIMITED | variables)
+
+
+@pytest.fixture
+def served(serve_with: ServeWith) -> Served:
+    return serve_with()
 
 
 class OwnRedis:
