@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check bench fmt lock servers clean
+.PHONY: help up test check bench fmt lock servers examples clean
 
 help: ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,7 +14,7 @@ help: ## Show what there is to run
 up: $(STAMP) servers ## Run the whole service on this machine (Ctrl-C stops it)
 	@exec $(BIN)/novel up $(ARGS)
 
-test: $(STAMP) servers ## Run every test against a real MariaDB and a real Redis
+test: $(STAMP) servers examples ## Run every test against a real MariaDB and a real Redis
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: $(STAMP) ## Formatting, lint, types and architecture
@@ -39,6 +39,9 @@ lock: ## Resolve the dependencies anew into requirements.lock
 
 servers:
 	@deploy/debian-packages.sh servers
+
+examples:
+	@deploy/debian-packages.sh examples
 
 clean: ## Delete the virtual environment and all local data
 	rm -rf $(VENV) .local .mypy_cache .ruff_cache .pytest_cache

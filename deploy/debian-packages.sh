@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that what pip cannot install is there: `servers` (MariaDB and Redis) or `python PYTHON` (venv).
+# Makes sure that what pip cannot install is there: `servers` (MariaDB and Redis), `python PYTHON` (venv) or `examples`
+# (what the signing examples of docs/ingest.md are written for, so that tests can run them).
 # Installs Debian's packages when it may; otherwise says exactly what to install.
 set -euo pipefail
 
@@ -87,8 +88,22 @@ need_python() {
         "Python's venv module is missing. Run as root: apt-get install python3-venv"
 }
 
+need_examples() {
+    local missing=""
+    have curl || missing="curl"
+    have openssl || missing="${missing:+$missing }openssl"
+    have php || missing="${missing:+$missing }php-cli"
+    have node || missing="${missing:+$missing }nodejs"
+    [ -n "$missing" ] || return 0
+    install_or_explain "$missing" "the tests run the examples of docs/ingest.md, and need: $missing. Run as root:
+    apt-get install --no-install-recommends $missing
+or do without these tests:
+    .venv/bin/python -m pytest -n 2"
+}
+
 case "${1:-}" in
     servers) need_servers ;;
     python) need_python "${2:?python executable}" ;;
-    *) echo "usage: $0 servers | python PYTHON" >&2; exit 2 ;;
+    examples) need_examples ;;
+    *) echo "usage: $0 servers | python PYTHON | examples" >&2; exit 2 ;;
 esac

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,9 +11,9 @@ import uvloop
 
 from loadtests import command, place
 from loadtests.bench import measuring, registry, report
-from loadtests.bench.case import Bench, Case
+from loadtests.bench.case import AnyCase, Bench
 from loadtests.bench.measuring import Pace
-from loadtests.bench.result import MISSED, Result
+from loadtests.bench.result import MISSED, AnyResult
 from loadtests.catalogue import filling
 from runtime import progress
 from schema.connection import connect
@@ -23,7 +24,7 @@ RESULT = place.DIRECTORY / "result.json"
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @command.with_sizes
 @click.option("--only", multiple=True, metavar="NAME", help="Run this case or group only; may be repeated.")
-@click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds of each case.  [7, quick 5]")
+@click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds of each comparison.  [7, quick 5]")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=RESULT, show_default=True)
 @click.option("--list", "list_only", is_flag=True, help="Only say which cases there are.")
 def bench(
@@ -45,7 +46,7 @@ def bench(
         return 0
     sizes = command.sizes(quick=quick, stories=stories, chapters=chapters, bodies=bodies, seed=seed)
     usual = measuring.QUICK if quick else measuring.FULL
-    pace = Pace(rounds or usual.rounds, usual.sample_seconds, usual.warm_up_seconds)
+    pace = replace(usual, rounds=rounds or usual.rounds)
     with place.opened(os.environ) as settings:
         state = Bench(settings, sizes)
         server = _prepare(state, cases)
@@ -58,7 +59,7 @@ def bench(
     return 1 if any(result.verdict == MISSED for result in results) else 0
 
 
-def _prepare(state: Bench, cases: list[Case]) -> str:
+def _prepare(state: Bench, cases: list[AnyCase]) -> str:
     """Make schema and data ready; returns the server's version."""
     lock_seconds = state.settings.database.migration_lock_seconds
     with connect(state.settings.database, statement_seconds=0) as conn:
@@ -69,11 +70,11 @@ def _prepare(state: Bench, cases: list[Case]) -> str:
         return str(conn.raw.get_server_info())
 
 
-async def _measure(cases: list[Case], state: Bench, pace: Pace) -> list[Result]:
+async def _measure(cases: list[AnyCase], state: Bench, pace: Pace) -> list[AnyResult]:
     results = []
-    with progress.bar("Samples", total=len(cases) * pace.rounds * 2) as step:
+    with progress.bar("Samples", total=sum(measuring.steps(case, pace) for case in cases)) as step:
         for case in cases:
-            results.append(await measuring.measure(case, state, pace, step=step))
+            results.append(await measuring.measure_any(case, state, pace, step=step))
     return results
 
 

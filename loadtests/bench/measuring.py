@@ -4,12 +4,11 @@ import asyncio
 import contextlib
 import gc
 import time
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 
-from loadtests.bench.case import Bench, Case, Reset, Side, Work
-from loadtests.bench.result import Result, Round
+from loadtests.bench.case import AnyCase, Bench, Bounded, Case, Reset, Side, Step, Work
+from loadtests.bench.result import AnyResult, BoundedResult, Result, Round
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +16,25 @@ class Pace:
     rounds: int
     sample_seconds: float
     warm_up_seconds: float
+    is_quick: bool = False
 
 
-QUICK = Pace(rounds=5, sample_seconds=0.35, warm_up_seconds=0.1)
+QUICK = Pace(rounds=5, sample_seconds=0.35, warm_up_seconds=0.1, is_quick=True)
 FULL = Pace(rounds=7, sample_seconds=1.0, warm_up_seconds=0.5)
 
 
-async def measure(case: Case, bench: Bench, pace: Pace, *, step: Callable[[int], None]) -> Result:
+def steps(case: AnyCase, pace: Pace) -> int:
+    """How many steps a case takes: two samples a round, or as often as a bounded case does its work."""
+    return _times(case, pace) if isinstance(case, Bounded) else pace.rounds * 2
+
+
+async def measure_any(case: AnyCase, bench: Bench, pace: Pace, *, step: Step) -> AnyResult:
+    if isinstance(case, Bounded):
+        return BoundedResult(case, await case.measure(bench, times=_times(case, pace), step=step))
+    return await measure(case, bench, pace, step=step)
+
+
+async def measure(case: Case, bench: Bench, pace: Pace, *, step: Step) -> Result:
     """Run all rounds of a case; `step` hears of each finished sample (two a round)."""
     async with AsyncExitStack() as stack:
         reset = stack.enter_context(case.stage(bench)) if case.stage else _nothing
@@ -68,6 +79,10 @@ async def _open(stack: AsyncExitStack, side: Side, bench: Bench) -> Work:
         work = inner.enter_context(opened)
         stack.push(inner.pop_all())
     return work
+
+
+def _times(case: Bounded, pace: Pace) -> int:
+    return case.quick_times if pace.is_quick else case.times
 
 
 def _nothing() -> None:

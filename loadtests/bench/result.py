@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import median
 
-from loadtests.bench.case import Case
+from loadtests.bench.case import Bounded, Case, Reading
 
 INFORMATION, MET, MISSED = "—", "met", "missed"
 
@@ -49,3 +49,22 @@ class Result:
         if self.case.target is None:
             return INFORMATION
         return MET if self.ratio >= self.case.target else MISSED
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedResult:
+    case: Bounded
+    reading: Reading
+
+    @property
+    def ratio(self) -> float:
+        return self.reading.figure / self.reading.base
+
+    @property
+    def verdict(self) -> str:
+        if self.case.at_most is None:
+            return INFORMATION
+        return MET if self.ratio <= self.case.at_most else MISSED
+
+
+AnyResult = Result | BoundedResult

@@ -247,7 +247,7 @@ def test_flags_are_booleans_or_one_and_zero() -> None:
 
 def test_an_explicit_null_is_told_from_silence() -> None:
     optional = ("title_original", "author_name", "status", "cover_url", "summary", "language", "aliases", "genres")
-    frame = story_frame(story(deleted=None, **dict.fromkeys(optional)))
+    frame = story_frame(story(deleted=None) | dict.fromkeys(optional))
     assert frame.given == optional
     assert all(getattr(frame, name) is None for name in optional)
     assert story_frame(story()).given == ()
@@ -286,7 +286,7 @@ def test_marks_piled_on_a_letter_are_refused_before_they_are_sorted() -> None:
     """To put them in order takes the square of their number: of a whole chapter, many seconds."""
     assert chapter_frame(chapter(title="a" + "\u0300\u0316" * 49)).title == "à" + "\u0316" * 49 + "\u0300" * 48
     for name in ("title", "content_raw", "source_chapter_id"):
-        code, message = refusal(CHAPTER, chapter(**{name: "ab" + "\u0300\u0316" * 50}))
+        code, message = refusal(CHAPTER, chapter() | {name: "ab" + "\u0300\u0316" * 50})
         assert (code, name in message) == ("invalid_text", True)
     for marks in (65_000, 3_000_000):
         pile = "a" + "\u0300\u0316" * marks

@@ -1,10 +1,10 @@
 """Compressed bodies: expanded as far as they may be, and no further."""
 
 import gzip
-import io
 import os
 import tracemalloc
 import zlib
+from collections.abc import Callable
 
 import pytest
 import zstandard
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ingest import decompression
 from ingest.errors import InvalidRequest, UnsupportedEncoding
 from runtime.errors import ApiError, PayloadTooLarge
+from tests.ingest.bombs import gzip_bomb, zstd_bomb
 
 LIMIT = 1 << 20
 MIB = 1 << 20
@@ -23,20 +24,7 @@ def zstd(raw: bytes, *, with_size: bool = True) -> bytes:
     return zstandard.ZstdCompressor(write_content_size=with_size).compress(raw)
 
 
-def zstd_bomb(size: int) -> bytes:
-    """A frame of zeros that does not say how many."""
-    compressor = zstandard.ZstdCompressor(level=1).compressobj()
-    pieces = [compressor.compress(bytes(MIB)) for _ in range(size // MIB)]
-    return b"".join(pieces) + compressor.flush()
-
-
-def gzip_bomb(size: int) -> bytes:
-    compressor = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
-    pieces = [compressor.compress(bytes(MIB)) for _ in range(size // MIB)]
-    return b"".join(pieces) + compressor.flush()
-
-
-ENCODERS = {
+ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "zstd": zstd,
     "zstd without size": lambda raw: zstd(raw, with_size=False),
@@ -144,21 +132,22 @@ def test_a_zstd_frame_that_lies_about_its_size_is_refused() -> None:
             assert isinstance(error, InvalidRequest)  # noqa: PT017
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "zstd without size", "zstd"])
-def test_a_bomb_is_expanded_no_further_than_the_limit(encoding: str) -> None:
-    size = 256 * MIB
-    match encoding:
-        case "gzip":
-            bomb = gzip_bomb(size)
-        case "zstd":
-            buffer = io.BytesIO()
-            with zstandard.ZstdCompressor(level=1).stream_writer(buffer, size=size, closefd=False) as writer:
-                for _ in range(size // MIB):
-                    writer.write(bytes(MIB))
-            bomb = buffer.getvalue()
-        case _:
-            bomb = zstd_bomb(size)
-    assert len(bomb) < 2 * MIB
+def test_the_bombs_of_these_tests_are_what_they_say() -> None:
+    assert zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(gzip_bomb(2 * MIB)[:-8]) == bytes(2 * MIB)
+    for says_size in (True, False):
+        assert expand(zstd_bomb(LIMIT, says_size=says_size), "zstd") == bytes(LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("bomb", "encoding"),
+    [
+        (gzip_bomb(10 << 30), "gzip"),
+        (zstd_bomb(10 << 30, says_size=True), "zstd"),
+        (zstd_bomb(10 << 30, says_size=False), "zstd"),
+    ],
+    ids=["gzip", "zstd", "zstd without size"],
+)
+def test_a_bomb_of_10_gb_is_expanded_no_further_than_the_limit(bomb: bytes, encoding: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(PayloadTooLarge):
@@ -166,7 +155,12 @@ def test_a_bomb_is_expanded_no_further_than_the_limit(encoding: str) -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 4 * MIB + len(bomb) * 2
+    assert peak < 4 * MIB + 2 * len(bomb)
+
+
+def test_a_zstd_bomb_that_says_it_is_small_is_refused() -> None:
+    with pytest.raises(InvalidRequest):
+        expand(zstd_bomb(10 << 30, says_size=True, said=1000), "zstd")
 
 
 def test_a_bomb_within_a_bomb_is_opened_once() -> None:

@@ -38,7 +38,7 @@ def test_a_nonce_is_good_once(crawler: Crawler, conn: Connection) -> None:
     assert refusal(crawler.send("POST", CHAPTERS, BODY, sent)) == NONCE_REPLAY
     assert refusal(replayed(crawler, "n")) == NONCE_REPLAY
     assert refusal(crawler.push(story(), path=STORIES, nonce="n")) == NONCE_REPLAY
-    assert written(conn) == before == {table: 1 for table in before}
+    assert written(conn) == before == dict.fromkeys(before, 1)
     assert "nonce_replay" in before
 
 
@@ -71,24 +71,20 @@ def test_a_nonce_of_a_question_is_good_once_too(crawler: Crawler) -> None:
     assert refusal(crawler.push(chapter(), nonce="n")) == NONCE_REPLAY
 
 
-@pytest.mark.parametrize("repetition", range(5))
-def test_of_two_at_once_with_the_same_nonce_one_is_accepted(
-    crawler: Crawler, conn: Connection, repetition: int
-) -> None:
-    barrier = Barrier(8)
-
+def test_of_several_at_once_with_the_same_nonce_one_is_accepted(crawler: Crawler, conn: Connection) -> None:
     def push(number: int) -> Answer:
         body = batch(chapter(number))
-        sent = crawler.headers("POST", CHAPTERS, body, nonce="n")
+        sent = crawler.headers("POST", CHAPTERS, body, nonce=nonce)
         barrier.wait()
         return crawler.send("POST", CHAPTERS, body, sent)
 
-    with ThreadPoolExecutor(8) as threads:
-        answers = sorted(threads.map(push, range(8)), key=lambda answer: answer.status)
-    assert answers[-1].status == 401
-    assert [answer.status for answer in answers] == [202] + [401] * 7
-    assert {refusal(answer) for answer in answers[1:]} == {NONCE_REPLAY}
-    assert written(conn) == dict.fromkeys(written(conn), 1)
+    for times in range(1, 6):
+        barrier, nonce = Barrier(8), f"n{times}"
+        with ThreadPoolExecutor(8) as threads:
+            answers = sorted(threads.map(push, range(8)), key=lambda answer: answer.status)
+        assert answers[0].status == 202
+        assert {refusal(answer) for answer in answers[1:]} == {NONCE_REPLAY}
+        assert written(conn) == dict.fromkeys(written(conn), times)
 
 
 # -- what is refused uses up nothing --------------------------------------------------------------------
@@ -170,7 +166,7 @@ def test_no_nonce_is_accepted_again_while_redis_comes_and_goes_and_ingest_goes_o
     def use(*names: str) -> None:
         for name in names:
             assert crawler.push(chapter(), nonce=name).status == 202
-            assert crawler.get(path, nonce=f"{name} asking".replace(" ", "-")).status == 404
+            assert crawler.get(path, nonce=f"{name}-asking").status == 404
             used.extend([name, f"{name}-asking"])
 
     def all_are_refused() -> bool:
@@ -208,7 +204,7 @@ def test_redis_is_told_of_a_nonce_only_once_it_is_taken(
         assert refusal(crawler.push({"bad": 1}, nonce="n")) == (422, "invalid_schema")
         assert redis.exists(name) == 0
         assert crawler.push(chapter(), nonce="n").status == 202
-        assert 590 <= redis.ttl(name) <= 600  # type: ignore[operator]
+        assert 590 <= redis.ttl(name) <= 600
 
 
 # -- in time --------------------------------------------------------------------------------------------

@@ -125,6 +125,14 @@ def test_questions_do_not_use_up_the_quota_of_batches(crawler: Crawler) -> None:
     assert statuses(crawler, LIMIT + 1) == [202] * LIMIT + [429]
 
 
+def test_a_question_that_is_replayed_does_not_count(crawler: Crawler) -> None:
+    """Else whoever has overheard one could keep its crawler from asking."""
+    path = f"{REQUESTS}/{uuid.uuid4()}"
+    assert crawler.get(path, nonce="n").status == 404
+    assert {refusal(crawler.get(path, nonce="n")) for _ in range(LIMIT * 10)} == {(401, "nonce_replay")}
+    assert crawler.get(path).status == 404
+
+
 def test_those_who_come_at_once_are_counted_all_the_same(crawler: Crawler) -> None:
     with ThreadPoolExecutor(12) as threads:
         found = sorted(threads.map(lambda _: crawler.push(chapter()).status, range(12)))

@@ -1,0 +1,114 @@
+"""Whether batches of 12 MiB hold up the event loop: its delays, as the service measures them, and health checks beside.
+
+Before the batches the same is measured without any, because a busy machine delays whatever runs on it.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from loadtests.bench import batches, door, queue_tables
+from loadtests.bench.batches import Form
+from loadtests.bench.case import Bench, Bounded, Reading, Step
+from loadtests.bench.door import Client, Door
+
+DELAY = "novel_event_loop_delay_seconds"
+LIMIT_SECONDS = 0.05
+WARM_UP_BATCHES = 2
+KEPT_BATCHES = 25
+IDLE_SECONDS_PER_BATCH = 0.2
+# The service looks at its loop every 20 ms: what it saw last is counted by then.
+SETTLE_SECONDS = 0.1
+# All the time, but not so often that asking is the load.
+CHECK_EVERY_SECONDS = 0.005
+
+
+@dataclass(slots=True)
+class Watched:
+    """What was seen from outside while something went on."""
+
+    delays: int = 0
+    """Delays of the loop over the limit."""
+    checks: int = 0
+    slowest_seconds: float = 0.0
+    """The slowest health check."""
+
+
+async def measure(bench: Bench, *, times: int, step: Step, form: Form) -> Reading:
+    large = batches.prepared(batches.large_texts(form), form, count=2)
+    with (
+        queue_tables.owned(bench) as empty,
+        door.opened(bench) as served,
+        served.client() as client,
+    ):
+        for batch in large[:WARM_UP_BATCHES]:
+            await asyncio.to_thread(client.push, batch)
+        with watching(served, client) as idle:
+            await asyncio.sleep(times * IDLE_SECONDS_PER_BATCH)
+        with watching(served, client) as busy:
+            for number, batch in enumerate(itertools.islice(itertools.cycle(large), times), 1):
+                await asyncio.to_thread(client.push, batch)
+                step(1)
+                if number % KEPT_BATCHES == 0:
+                    empty()
+    note = (
+        f"the slowest of {busy.checks} /healthz took {busy.slowest_seconds * 1000:.0f} ms. Without batches the slowest"
+        f" took {idle.slowest_seconds * 1000:.0f} ms, and {idle.delays} delays were over {LIMIT_SECONDS * 1000:.0f} ms."
+    )
+    return Reading(figure=busy.delays, base=times, notes=(note,))
+
+
+@contextlib.contextmanager
+def watching(served: Door, client: Client) -> Iterator[Watched]:
+    """Ask for health all the time while the block runs; what was seen is known after it."""
+    seen = Watched()
+    stop = threading.Event()
+
+    def ask() -> None:
+        with served.client() as checker:
+            while not stop.is_set():
+                started = time.perf_counter()
+                checker.get("/healthz")
+                seen.slowest_seconds = max(seen.slowest_seconds, time.perf_counter() - started)
+                seen.checks += 1
+                stop.wait(CHECK_EVERY_SECONDS)
+
+    before = delays(client.get("/metrics").decode())
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(ask)
+        try:
+            yield seen
+        finally:
+            stop.set()
+    asking.result()  # raises what went wrong there
+    time.sleep(SETTLE_SECONDS)
+    seen.delays = delays(client.get("/metrics").decode()) - before
+
+
+def delays(metrics: str) -> int:
+    """How often the loop was late by more than the limit."""
+    samples = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if line.startswith(DELAY))
+    in_time = samples[f'{DELAY}_bucket{{le="{LIMIT_SECONDS}"}}']
+    return int(float(samples[f"{DELAY}_count"]) - float(in_time))
+
+
+CASES = [
+    Bounded(
+        name=f"ingest.loop.{form.name}",
+        title=f"Delays of the event loop over 50 ms by batches of 12 MiB ({form.title})",
+        unit="delays",
+        base_unit="batches",
+        measure=partial(measure, form=form),
+        at_most=0.0,
+        times=30,
+        quick_times=5,
+        in_quick=form is batches.JSON,
+    )
+    for form in batches.FORMS
+]
