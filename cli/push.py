@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import httpx
 
 from cli.console import say
 from cli.pushing import following, items, lightnovel_crawler, rehearsal
@@ -27,6 +29,9 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 KEY_ID_VARIABLE = "NOVEL_PUSH_KEY_ID"
 SECRET_VARIABLE = "NOVEL_PUSH_SECRET"  # noqa: S105
 SECRET_FILE_VARIABLE = "NOVEL_PUSH_SECRET_FILE"  # noqa: S105
+
+
+_VISIBLE = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,8 @@ def push(
     lightnovel-crawler wrote is imported. Pushing a file again takes nothing twice. Exit code 1 if an item was rejected
     or failed. docs/ingest.md has the fields.
     """
+    if source is not None and not source.isprintable():  # nor the bytes of a command line that are no text
+        raise click.BadParameter("it has characters that no text has.", param_hint="--source")
     plan = Plan(_address(url), source, concurrency, attempts, wait, again)
     credentials = None if dry_run else _credentials(key_id, secret_file)
     report = Report(_complain)
@@ -102,7 +109,7 @@ def push(
             _survey(inputs, plan, report)
             if credentials is None:
                 for line in rehearsal.rehearse(inputs, report, source=source):
-                    say(line)
+                    click.echo(line, err=as_json)
             else:
                 asyncio.run(_push(inputs, credentials, plan, report))
     except Problem as problem:
@@ -152,28 +159,41 @@ async def _push(inputs: Sequence[Input], credentials: Credentials, plan: Plan, r
 def _conclude(report: Report, *, as_json: bool, dry_run: bool) -> None:
     if as_json:
         say(json.dumps(report.as_json(), ensure_ascii=False, indent=2))
-    elif not dry_run:
-        for line in report.lines():
+    else:
+        for line in report.rehearsed_lines() if dry_run else report.lines():
             say(line)
 
 
 def _address(url: str) -> str:
     try:
-        return options.web_address(url)
-    except ValueError as error:
+        address = options.web_address(url)
+        port = httpx.URL(address).port
+        if port is not None and not 1 <= port <= 65535:
+            raise ValueError("must have a port from 1 to 65535")
+    except (ValueError, httpx.InvalidURL) as error:
         raise click.BadParameter(f"{error}, not {url!r}.", param_hint="--url") from None
+    return address
 
 
 def _credentials(key_id: str | None, secret_file: Path | None) -> Credentials:
-    secret = secret_file.read_text(encoding="utf-8").strip() if secret_file else os.environ.get(SECRET_VARIABLE, "")
+    secret = os.environ.get(SECRET_VARIABLE, "")
+    if secret_file:
+        secret = secret_file.read_bytes().decode("ascii", errors="replace")
+    key_id, secret = (key_id or "").strip(), secret.strip()
     if not key_id or not secret:
         missing = "secret" if key_id else "key id"
         raise Problem(
             f"there is no {missing} to sign with: set {KEY_ID_VARIABLE} and {SECRET_VARIABLE},"
             " or use --key-id and --secret-file. `novel keys create` makes a key."
         )
+    for name, text in (("key id", key_id), ("secret", secret)):
+        if not _VISIBLE.fullmatch(text):
+            raise Problem(
+                f"that is no {name} of a key: it has other characters than letters, digits and signs of ASCII."
+            )
     return Credentials(key_id, secret)
 
 
 def _complain(text: str) -> None:
-    click.echo(f"novel: {text}", err=True)
+    """On stderr as it is now: beside a progress bar it is one that keeps lines apart from the bar, unlike click's."""
+    sys.stderr.write(f"novel: {text}\n")

@@ -23,9 +23,9 @@ _BY_IDEMPOTENCY_KEY = """
         created_at < UTC_TIMESTAMP() - INTERVAL %s HOUR
     FROM wp_novel_ingest_requests WHERE source = %s AND job_type = %s AND idempotency_key = %s
 """
-# PRIMARY. The old request keeps its row, and frees its key for a new one.
+# PRIMARY. The old request keeps its row, and frees its key for a new one. No client's key has a space.
 _RELEASE_KEY = """
-    UPDATE wp_novel_ingest_requests SET idempotency_key = CONCAT(LEFT(idempotency_key, 96), '#', id) WHERE id = %s
+    UPDATE wp_novel_ingest_requests SET idempotency_key = CONCAT(LEFT(idempotency_key, 96), ' ', id) WHERE id = %s
 """
 # UNIQUE request_id.
 _BY_REQUEST_ID = """

@@ -73,7 +73,10 @@ class Client:
         self._notice = notice
         self._noticed_at = -NOTICE_EVERY_SECONDS
         self._not_before = 0.0
-        self._http = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS))
+        try:
+            self._http = httpx.AsyncClient(timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS))
+        except (ImportError, ValueError) as error:
+            raise Problem(f"the proxy that the environment names cannot be used: {error}") from None
 
     async def close(self) -> None:
         await self._http.aclose()

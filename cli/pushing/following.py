@@ -49,7 +49,7 @@ async def follow(
                 if not has_ended:
                     waiting.append(request)
         except (GaveUp, Problem) as trouble:
-            report.say(f"the state of {len(waiting)} batches is unknown: {str(trouble).rstrip('.')}. {_SAFE}")
+            report.say(f"batches whose state is unknown: {len(waiting)}, because {str(trouble).rstrip('.')}. {_SAFE}")
             return
         step(moved)
         now = time.monotonic()
@@ -58,7 +58,7 @@ async def follow(
         if not waiting:
             return
         if now - started >= wait_seconds:
-            report.say(f"waited {wait_seconds:.0f} s, and {len(waiting)} batches are not processed yet. {_SAFE}")
+            report.say(f"waited {wait_seconds:.0f} s; batches that are not processed yet: {len(waiting)}. {_SAFE}")
             return
         if now - moved_at >= stall_seconds:
             report.say(f"nothing was processed for {stall_seconds:.0f} s: does a worker run? {_SAFE}")

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+import click
+
 from cli.pushing import addresses
 from cli.pushing.lines import MAX_LINE_BYTES, Line, parsed
 from runtime.problems import Problem
@@ -67,7 +69,7 @@ class Folder:
         return datetime.fromtimestamp((self._directory / name).stat().st_mtime, UTC)
 
     def place(self, name: str) -> str:
-        return str(self._directory / name)
+        return click.format_filename(self._directory / name)
 
 
 class Archive:
@@ -95,7 +97,7 @@ class Archive:
             return datetime.fromtimestamp(self._path.stat().st_mtime, UTC)
 
     def place(self, name: str) -> str:
-        return f"{self._path}/{name}"
+        return click.format_filename(self._path / name)
 
 
 def is_output(name: str) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol
 
+import click
 import orjson
 import zstandard
 
@@ -50,7 +51,7 @@ class JsonLines:
     """A file of JSON Lines, or standard input."""
 
     def __init__(self, name: str, stack: contextlib.ExitStack) -> None:
-        self.name = "stdin" if name == STANDARD_INPUT else name
+        self.name = "stdin" if name == STANDARD_INPUT else click.format_filename(name)
         self._path = Path(name)
         self._copy: IO[bytes] | None = None
         if name == STANDARD_INPUT:

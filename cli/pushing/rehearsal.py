@@ -22,8 +22,8 @@ def rehearse(inputs: Iterable[Input], report: Report, *, source: str | None) -> 
             body = batch.body()
             refused = _check(batch, body, report)
             yield (
-                f"{route.name} batch {number}: source {batch.source}, {len(batch.items)} items, {len(body)} bytes,"
-                f" {batch.place}" + (f", {refused} would be rejected" if refused else "")
+                f"{route.name} batch {number}: source {batch.source}, items: {len(batch.items)}, bytes: {len(body)},"
+                f" {batch.place}" + (f", would be rejected: {refused}" if refused else "")
             )
 
 

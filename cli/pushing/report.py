@@ -93,9 +93,9 @@ class Report:
         more = self.failed_later - len(self.failures)
         if self.failures and more > 0:
             said.append(f"... and {more} more failed.")
-        kinds = ", ".join(f"{self.accepted[route.name]} {route.name}" for route in (STORIES, CHAPTERS))
+        kinds = ", ".join(f"{route.name}: {self.accepted[route.name]}" for route in (STORIES, CHAPTERS))
         said.append(
-            f"Accepted {self.accepted.total()} ({kinds}; batches: {self.batches}),"
+            f"Accepted {self.accepted.total()} ({kinds}, batches: {self.batches}),"
             f" rejected {self.rejected}, failed {self.failed}."
         )
         if self.skipped:
@@ -106,6 +106,12 @@ class Report:
             waiting = f", {self.waiting} still wait in the queue" if self.waiting else ""
             said.append(f"Processed {self.processed}{waiting}.")
         return said
+
+    def rehearsed_lines(self) -> list[str]:
+        """The end of a dry run."""
+        stories, chapters = self.expected[STORIES.name], self.expected[CHAPTERS.name]
+        said = f"Nothing was sent. Stories: {stories}, chapters: {chapters}, would be rejected: {self.rejected}"
+        return [f"{said}, skipped: {self.skipped}." if self.skipped else f"{said}."]
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -34,7 +34,7 @@ def show(results: Sequence[AnyResult], console: Console) -> None:
     console.print(table(results))
     for result in results:
         for note in result.reading.notes if isinstance(result, BoundedResult) else ():
-            console.print(f"{result.case.name}: {note}")
+            console.print(f"{result.case.name}: {note}", soft_wrap=True)
     missed = [result.case.name for result in results if result.verdict == MISSED]
     if missed:
         console.print(f"Target missed: {', '.join(missed)}.", style="bold red")

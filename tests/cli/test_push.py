@@ -77,7 +77,7 @@ def test_a_file_is_pushed_stories_first_and_followed_to_the_end(
     done = novel("push", str(crawl), **signing)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "Accepted 403 (3 stories, 400 chapters; batches: 3), rejected 0, failed 0.",
+        "Accepted 403 (stories: 3, chapters: 400, batches: 3), rejected 0, failed 0.",
         "Processed 403.",
     ]
     assert [post.path.rpartition("ingest/")[2] for post in service.posts()] == [
@@ -200,7 +200,8 @@ def test_items_that_still_wait_are_no_failure(
     done = novel("push", str(tmp_path / "crawl.jsonl"), "--wait", "1", **signing)
     assert done.returncode == 0
     assert (
-        "novel: waited 1 s, and 1 batches are not processed yet. What was accepted is safe in the queue." in done.stderr
+        "novel: waited 1 s; batches that are not processed yet: 1. What was accepted is safe in the queue."
+        in done.stderr
     )
     assert done.stdout.splitlines()[-1] == "Processed 0, 1 still wait in the queue."
 
@@ -212,15 +213,18 @@ def test_a_dry_run_sends_nothing_and_says_what_the_service_would_say(
     file.write_text(jsonl(chapter(1), story(1), story(2, slug="Not A Slug"), chapter(2, chapter_no=1.005)))
     done = novel("push", str(file), "--dry-run")
     assert done.returncode == 1
-    first, second = done.stdout.splitlines()
-    assert first.startswith("stories batch 1: source a, 2 items, ")
-    assert second.startswith("chapters batch 1: source a, 2 items, ")
-    assert first.endswith(f"{file}:2 to {file}:3, 1 would be rejected")
+    first, second, last = done.stdout.splitlines()
+    assert first.startswith("stories batch 1: source a, items: 2, bytes: ")
+    assert second.startswith("chapters batch 1: source a, items: 2, bytes: ")
+    assert last == "Nothing was sent. Stories: 2, chapters: 2, would be rejected: 2."
+    assert first.endswith(f"{file}:2 to {file}:3, would be rejected: 1")
     assert f"novel: {file}:3: invalid_slug: " in done.stderr
     assert f"novel: {file}:4: invalid_chapter_no: " in done.stderr
     assert service.attempts == []
     file.write_text(jsonl(chapter(1), story(1)))
-    assert novel("push", str(file), "--dry-run").returncode == 0
+    done = novel("push", str(file), "--dry-run", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["rejected"] == 0
 
 
 def test_what_lightnovel_crawler_wrote_is_pushed(
@@ -276,6 +280,11 @@ def test_the_secret_can_come_from_a_file(
         (("no-such-file",), {}, "'no-such-file' does not exist"),
         ((), {}, "Missing argument 'FILE...'"),
         (("-", "--url", "novels.example"), {}, "must look like https://novels.example, not 'novels.example'"),
+        (("-", "--url", "http://127.0.0.1:70000"), {}, "must have a port from 1 to 65535"),
+        (("-", "--url", "http://[::"), {}, "Invalid value for --url: Invalid port"),
+        (("-", "--source", "a\tb"), {}, "Invalid value for --source: "),
+        (("-", "--key-id", "nk"), {"NOVEL_PUSH_SECRET": "Đ"}, "novel: that is no secret of a key: "),
+        (("-",), {"NOVEL_PUSH_KEY_ID": "n k", "NOVEL_PUSH_SECRET": "s"}, "novel: that is no key id of a key: "),
         (("-", "--concurrency", "0"), {}, "'--concurrency'"),
         (("-", "--wait", "-1"), {}, "'--wait'"),
         (("-", "--secret-file", "no-such-file"), {}, "'no-such-file' does not exist"),
@@ -310,7 +319,7 @@ def test_ctrl_c_ends_with_the_count_so_far_and_a_second_run_finishes(
     running.send_signal(signal.SIGINT)
     said, complained = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert "Accepted 3 (3 stories, 0 chapters; batches: 1), rejected 0, failed 0." in said
+    assert "Accepted 3 (stories: 3, chapters: 0, batches: 1), rejected 0, failed 0." in said
     assert "Not sent: 400." in said
     assert complained.splitlines()[-1] == "novel: stopped."
     assert "Traceback" not in complained
@@ -352,3 +361,25 @@ def test_memory_does_not_grow_with_the_file(service: FakeService, signing: dict[
 
     small, large = peak_kilobytes(60), peak_kilobytes(240)
     assert large - small < 60_000
+
+
+def test_a_secret_file_that_is_none_and_a_proxy_that_cannot_be_used_are_one_line(
+    novel: NovelCommand, signing: dict[str, str], crawl: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_bytes(b"\xff\xfe")
+    done = novel("push", str(crawl), "--secret-file", str(tmp_path / "secret"), **signing)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "that is no secret of a key" in done.stderr
+    done = novel("push", str(crawl), **signing, ALL_PROXY="gopher://127.0.0.1")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("novel: the proxy that the environment names cannot be used: ")
+
+
+def test_a_file_whose_name_is_no_text_is_pushed_too(
+    novel: NovelCommand, service: FakeService, signing: dict[str, str], tmp_path: Path
+) -> None:
+    name = os.fsdecode(bytes(tmp_path) + b"/\xff.jsonl")
+    Path(name).write_text(jsonl(story(1)) + "{bad\n")
+    done = novel("push", name, "--json", **signing)
+    assert (done.returncode, json.loads(done.stdout)["accepted"]) == (1, 1)
+    assert "Traceback" not in done.stderr

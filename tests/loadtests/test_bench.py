@@ -14,7 +14,7 @@ import pytest
 from loadtests import command
 from loadtests.bench import measuring, registry
 from loadtests.bench.__main__ import bench
-from loadtests.bench.case import Bench, Case, Side, Work
+from loadtests.bench.case import AnyCase, Bench, Bounded, Case, Reading, Side, Step, Work
 from loadtests.bench.measuring import Pace
 from loadtests.catalogue.sizes import FULL, QUICK, Sizes
 from runtime.problems import Problem
@@ -121,10 +121,22 @@ def certain(name: str, *, ours: int, bare: int, target: float | None = 1.0) -> C
     )
 
 
-CERTAIN = [
+def bounded(name: str, *, at_most: float) -> Bounded:
+    async def measure(bench: Bench, *, times: int, step: Step) -> Reading:
+        step(times)
+        return Reading(figure=30, base=10, notes=("measured three times.",))
+
+    return Bounded(
+        name=name, title=name, unit="MB", base_unit="MB", measure=measure, at_most=at_most, times=9, quick_times=2
+    )
+
+
+CERTAIN: list[AnyCase] = [
     certain("certain.met", ours=10**9, bare=1),
     certain("certain.missed", ours=1, bare=10**9),
     certain("certain.information", ours=1, bare=10**9, target=None),
+    bounded("bounded.met", at_most=3),
+    bounded("bounded.missed", at_most=2.9),
 ]
 
 
@@ -135,6 +147,8 @@ CERTAIN = [
         (["certain.met", "certain.information"], 0, "Every target is met."),
         (["certain.missed"], 1, "Target missed: certain.missed."),
         (["certain"], 1, "Target missed: certain.missed."),
+        (["bounded.met"], 0, "Every target is met."),
+        (["certain.met", "bounded"], 1, "Target missed: bounded.missed."),
     ],
 )
 def test_a_missed_target_fails_the_run(
@@ -174,6 +188,7 @@ CASES = [
         ([], ["one", "group.two.a", "group.two.b"]),
         (["one"], ["one"]),
         (["group"], ["group.two.a", "group.two.b"]),
+        (["group.two"], ["group.two.a", "group.two.b"]),
         (["group.two.b", "one"], ["one", "group.two.b"]),
     ],
 )
@@ -182,15 +197,24 @@ def test_only_takes_cases_and_groups(only: list[str], names: list[str]) -> None:
 
 
 def test_only_takes_nothing_that_merely_begins_alike() -> None:
-    for name in ("on", "group.two", "GROUP", ""):
-        with pytest.raises(Problem, match=r"The names are: group, one, group\.two\.a, group\.two\.b\."):
+    for name in ("on", "group.tw", "GROUP", ""):
+        with pytest.raises(Problem, match=r"The names are: group, group\.two, one, group\.two\.a, group\.two\.b\."):
             registry.chosen([name], quick=False, cases=CASES)
 
 
 def test_a_quick_run_leaves_out_what_is_only_for_information() -> None:
     quick = registry.chosen([], quick=True)
-    assert [case.name for case in quick] == ["point_read", "list_read", "bulk_insert"]
-    assert all(case.target is not None for case in quick)
+    assert [case.name for case in quick] == [
+        "point_read",
+        "list_read",
+        "bulk_insert",
+        "ingest.door",
+        "ingest.payload_layout",
+        "ingest.loop.json",
+        "ingest.memory.json",
+        "ingest.memory.growth",
+    ]
+    assert all((case.target if isinstance(case, Case) else case.at_most) is not None for case in quick)
 
 
 def test_names_are_unique() -> None:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from loadtests.bench import measuring
-from loadtests.bench.case import Bench, Case, Reset, Work
+from loadtests.bench.case import Bench, Bounded, Case, Reading, Reset, Step, Work
 from loadtests.bench.measuring import Pace
-from loadtests.bench.result import Result
+from loadtests.bench.result import MET, BoundedResult, Result
 from loadtests.catalogue.sizes import QUICK
 from runtime import settings
 
@@ -106,3 +106,29 @@ async def test_a_sides_units_are_its_own() -> None:
     assert fast.ours > fast.bare
     slow = await Recorded(bare_units=10**9).measure()
     assert slow.ours < slow.bare
+
+
+@pytest.mark.parametrize(("pace", "times"), [(measuring.FULL, 1000), (measuring.QUICK, 50)])
+async def test_a_bounded_case_does_its_work_less_often_in_a_quick_run(pace: Pace, times: int) -> None:
+    steps = 0
+
+    async def measure(bench: Bench, *, times: int, step: Step) -> Reading:
+        for _ in range(times):
+            step(1)
+        return Reading(figure=times, base=1000)
+
+    def count(more: int) -> None:
+        nonlocal steps
+        steps += more
+
+    case = Bounded(
+        name="b", title="", unit="MB", base_unit="MB", measure=measure, at_most=1, times=1000, quick_times=50
+    )
+    result = await measuring.measure_any(case, BENCH, pace, step=count)
+    assert isinstance(result, BoundedResult)
+    assert (result.reading.figure, result.verdict) == (times, MET)
+    assert measuring.steps(case, pace) == steps == times
+
+
+def test_a_case_takes_two_steps_a_round() -> None:
+    assert measuring.steps(Recorded().case, AT_ONCE) == 8

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from loadtests.bench import report
-from loadtests.bench.case import Bench, Case
-from loadtests.bench.result import INFORMATION, MET, MISSED, Result, Round
+from loadtests.bench.case import Bench, Bounded, Case, Reading, Step
+from loadtests.bench.result import INFORMATION, MET, MISSED, AnyResult, BoundedResult, Result, Round
 from loadtests.catalogue.sizes import QUICK
 from runtime import settings
 
@@ -59,7 +59,7 @@ def test_noise_is_half_the_spread() -> None:
     assert result((90, 100)).noise == 0
 
 
-def document(*results: Result) -> list[dict[str, object]]:
+def document(*results: AnyResult) -> list[dict[str, object]]:
     bench = Bench(settings.load({}), QUICK)
     found: list[dict[str, object]] = report.document(results, bench, server="11.8", at="now", quick=True)["results"]
     return found
@@ -89,7 +89,7 @@ def test_the_document_tells_met_missed_and_information_apart() -> None:
     assert [entry["met"] for entry in entries] == [True, False, None]
 
 
-def shown(*results: Result) -> str:
+def shown(*results: AnyResult) -> str:
     output = io.StringIO()
     report.show(results, Console(file=output, width=report.PLAIN_WIDTH))
     return output.getvalue()
@@ -113,3 +113,58 @@ def test_without_a_miss_the_table_ends_well() -> None:
 @pytest.mark.parametrize(("value", "text"), [(1234.5, "1,234"), (100, "100"), (12.345, "12.3"), (0.01234, "0.0123")])
 def test_a_figure_has_the_digits_it_deserves(value: float, text: str) -> None:
     assert report.figure(value) == text
+
+
+# -- figures that have a bound ---------------------------------------------------------------------------
+
+
+async def never(bench: Bench, *, times: int, step: Step) -> Reading:
+    raise AssertionError("nothing is measured here")
+
+
+def bounded(figure: float, base: float, *, at_most: float | None = 6.0, notes: tuple[str, ...] = ()) -> BoundedResult:
+    case = Bounded(
+        name="group.memory",
+        title="Memory",
+        unit="MB",
+        base_unit="MB",
+        measure=never,
+        at_most=at_most,
+        times=1,
+        quick_times=1,
+    )
+    return BoundedResult(case, Reading(figure, base, notes))
+
+
+@pytest.mark.parametrize(
+    ("figure", "at_most", "verdict"),
+    [(60, 6.0, MET), (60.1, 6.0, MISSED), (-5, 1.0, MET), (0, 0.0, MET), (1, 0.0, MISSED), (1000, None, INFORMATION)],
+)
+def test_a_bound_is_kept_up_to_its_value(figure: float, at_most: float | None, verdict: str) -> None:
+    assert bounded(figure, 10, at_most=at_most).verdict == verdict
+
+
+def test_a_bounded_figure_is_a_row_of_the_same_table_and_its_notes_follow() -> None:
+    note = "a sentence that is not broken, however long it is, because a program may look for it, and so on to the end."
+    text = shown(result((9, 10)), bounded(72.5, 12, notes=(note,)))
+    (row,) = [line for line in text.splitlines() if "│ group.memory" in line]
+    assert [cell.strip() for cell in row.split("│")[1:-1]] == [
+        *("group.memory", "72.5 MB", "12 MB", "6.04", "", "≤ 6.00", "missed")
+    ]
+    assert text.splitlines()[-2:] == [f"group.memory: {note}", "Target missed: group.memory."]
+
+
+def test_the_document_has_a_bounded_figure_with_its_base_and_notes() -> None:
+    (entry,) = document(bounded(30, 12.5, notes=("a note.",)))
+    assert entry == {
+        "name": "group.memory",
+        "title": "Memory",
+        "unit": "MB",
+        "figure": 30.0,
+        "base_unit": "MB",
+        "base": 12.5,
+        "ratio": 2.4,
+        "at_most": 6.0,
+        "met": True,
+        "notes": ["a note."],
+    }

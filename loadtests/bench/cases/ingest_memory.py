@@ -18,9 +18,8 @@ MB = 1e6
 SMALL_BATCHES = 10
 # The queue is emptied after so many, lest it fill the disk.
 KEPT_BATCHES = 25
-# What is in use goes up and down with each batch: the median of so many is compared.
+# What is in use goes up and down with each batch: the medians of so many are compared.
 LOOKS = 10
-FIRST_LOOK = 0.1
 
 
 async def measure_peak(bench: Bench, *, times: int, step: Step, form: Form) -> Reading:
@@ -45,7 +44,7 @@ async def measure_peak(bench: Bench, *, times: int, step: Step, form: Form) -> R
 
 
 async def measure_growth(bench: Bench, *, times: int, step: Step) -> Reading:
-    """What is in use after all batches, less what was in use after the first tenth of them."""
+    """What is in use after all batches, less what was in use after the first tenth of them, or the first ten."""
     large = batches.prepared(batches.large_texts(batches.JSON), batches.JSON, count=2)
     looks: list[int] = []
     with queue_tables.owned(bench) as empty, door.opened(bench) as served, served.client() as client:
@@ -55,7 +54,7 @@ async def measure_growth(bench: Bench, *, times: int, step: Step) -> Reading:
             step(count)
 
         await _push(client, large, times, empty=empty, step=look)
-    first = max(1, int(times * FIRST_LOOK))
+    first = min(times, max(LOOKS, times // 10))
     early, late = _usual(looks[:first]), _usual(looks)
     note = f"{early / MB:.0f} MB after {first} batches, {late / MB:.0f} MB after {times}."
     return Reading(figure=(late - early) / MB, base=large[0].size / MB, notes=(note,))

@@ -16,7 +16,7 @@ import zstandard
 from cli.pushing.client import Credentials
 from ingest import signature
 
-CREDENTIALS = Credentials("nk_test.1", "a secret of the tests")
+CREDENTIALS = Credentials("nk_test.1", "a-secret-of-the-tests")
 INGEST = "/wp-json/novel/v1/ingest/"
 
 

@@ -100,7 +100,7 @@ async def test_it_waits_no_longer_than_it_was_told(
 ) -> None:
     service.states = [state("queued")]
     await follow(client, report, 5, wait=0.2)
-    assert said == ["waited 0 s, and 1 batches are not processed yet. What was accepted is safe in the queue."]
+    assert said == ["waited 0 s; batches that are not processed yet: 1. What was accepted is safe in the queue."]
     assert report.went_well
 
 
@@ -110,7 +110,7 @@ async def test_a_server_that_does_not_answer_any_more_is_no_failure_of_what_was_
     service.troubles = deque([Trouble(502)] * 10)
     await follow(client, report, 5, 6)
     assert said == [
-        "the state of 2 batches is unknown: the server answered with status 502."
+        "batches whose state is unknown: 2, because the server answered with status 502."
         " What was accepted is safe in the queue."
     ]
     assert report.went_well

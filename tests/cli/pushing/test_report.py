@@ -19,7 +19,7 @@ def test_a_push_that_went_well_is_one_line(report: Report, said: list[str]) -> N
     report.accept(STORIES, 2)
     report.accept(CHAPTERS, 300)
     report.accept(CHAPTERS, 300)
-    assert report.lines() == ["Accepted 602 (2 stories, 600 chapters; batches: 3), rejected 0, failed 0."]
+    assert report.lines() == ["Accepted 602 (stories: 2, chapters: 600, batches: 3), rejected 0, failed 0."]
     assert report.went_well
     assert said == []
 
