@@ -1,7 +1,8 @@
 """The door: who may come in. Each check is cheaper, or less trusting, than the one after it.
 
-TLS → declared size (by the middleware) → address and its rate → queue → headers → time → key → signature over the bytes
-as sent → permission. What follows (expanding, idempotency, nonce, quotas, schema) needs the body: see `accepting`.
+Declared size (by the middleware) → TLS → address and its rate → headers → time → room in the queue → key and
+signature over the bytes as sent → permission → expanding → source → idempotency → nonce → quotas → schema → accept.
+Nothing is written before the last: see `service` and `accepting`.
 
 An unknown key and a wrong signature take the same way, so that neither time nor answer tells which it was: every key id
 has a secret under the master key, also one that was never given out. That a key is revoked, expired or locked is told
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from prometheus_client import Counter
 from starlette.requests import Request
 
-from ingest import headers, signature
+from ingest import signature
 from ingest.errors import (
     AddressNotAllowed,
     HttpsRequired,
@@ -66,14 +67,11 @@ class Door:
         self._hashes = HashChecks(master_key)
         self._touched: dict[str, float] = {}
 
-    async def meet(self, request: Request) -> Signed:
-        """All that can be refused before a byte of the body is read."""
+    async def meet(self, request: Request) -> None:
+        """What can be refused for where a request comes from."""
         self._require_tls(request)
         address = self._require_allowed_address(request)
         await self._limit_address(address)
-        signed = headers.signed(request.headers)
-        headers.check_timestamp(signed.timestamp, now=time.time())
-        return signed
 
     async def verify(self, request: Request, signed: Signed, body: Body, *, permission: str | None) -> Visitor:
         """Who signed this, and may they?"""
@@ -97,7 +95,8 @@ class Door:
                 f"This key is locked for {key.locked_seconds} s after too many wrong signatures."
                 " The operator can unlock it with: novel keys unlock."
             )
-        await self._hashes.confirm(key)
+        if not await self._hashes.agrees(key):  # somebody has changed the row
+            raise InvalidSignature
         if permission is not None and permission not in key.permissions:
             raise PermissionDenied(f"This key does not have the permission {permission}.")
         return Visitor(key, signed)
@@ -155,15 +154,15 @@ class Door:
 
     async def _note_failure(self, key_id: str, key: Key | None) -> None:
         """Count a wrong signature; lock the key when there are too many. A key that is not there counts alike."""
-        if key is not None and self._hashes.suspect(key):
-            return  # the fault is ours: no key is locked for it
+        if key is not None:
+            self._hashes.suspect(key)
         limit = Limit(requests=self._settings.lock_failures - 1, window_seconds=FAILURE_WINDOW_SECONDS)
         scope = f"failures:{key_id}:{key.last_lock if key else 0}"  # begins anew after a lock
         wait_seconds = await rate_windows.take(
             self._redis, scope, limit, fallback=rate_windows.in_database(self._pool, scope, limit)
         )
-        if not wait_seconds:
-            return
+        if not wait_seconds or (key is not None and not await self._hashes.agrees(key)):
+            return  # if our master key is wrong, the fault is ours: no key is locked for it
 
         async def lock(conn: Connection) -> bool:
             return await key_ring.lock(

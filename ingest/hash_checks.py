@@ -6,7 +6,6 @@ makes us look, in the background: the time of the answer must not tell that the 
 
 import asyncio
 
-from ingest.errors import InvalidSignature
 from runtime import logs
 from runtime.problems import Problem
 from store import api_keys
@@ -25,17 +24,15 @@ class HashChecks:
         """Each look costs a tenth of a second and megabytes: of many requests at once, one looks."""
         self._looking: asyncio.Task[None] | None = None
 
-    async def confirm(self, key: Key) -> None:
-        """The signature was right. Is the hash, too? If not, somebody has changed the row."""
-        if not (self._agrees.get((key.key_id, key.secret_hash)) or await self._look(key)):
-            raise InvalidSignature
+    async def agrees(self, key: Key) -> bool:
+        """Whether the key was made under our master key."""
+        return self._agrees.get((key.key_id, key.secret_hash)) or await self._look(key)
 
-    def suspect(self, key: Key) -> bool:
-        """The signature was wrong. Whether we know already that it is our master key that is wrong."""
-        mark = key.key_id, key.secret_hash
-        if mark not in self._agrees and (self._looking is None or self._looking.done()):
+    def suspect(self, key: Key) -> None:
+        """The signature was wrong: look, in a while, whether it is our master key that is wrong."""
+        is_known = (key.key_id, key.secret_hash) in self._agrees
+        if not is_known and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._look_quietly(key))
-        return self._agrees.get(mark) is False
 
     async def _look(self, key: Key) -> bool:
         mark = key.key_id, key.secret_hash

@@ -1,6 +1,7 @@
 """What the ingest routes do, once for all of them. The order of checks is explained in `door`."""
 
 import hashlib
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -85,10 +86,12 @@ class Ingest:
 
     async def receive(self, request: Request, route: Route, handle: Callable[[Push], Awaitable[Answer]]) -> Answer:
         """Let a signed request with a body in, and hold the body while it is handled."""
-        signed = await self.door.meet(request)
+        await self.door.meet(request)
+        signed = headers.signed(request.headers)
         request_id = headers.request_id(request.headers)
         idempotency_key = headers.idempotency_key(request.headers)
         encoding = decompression.encoding_of(request.headers.get("content-encoding"))
+        headers.check_timestamp(signed.timestamp, now=time.time())
         await self._backpressure.check()
         async with self._buffers.read(request, seconds=self.settings.body_seconds) as body:
             visitor = await self.door.verify(request, signed, body, permission=route.permission)
@@ -133,10 +136,15 @@ class Ingest:
 
     async def enter(self, request: Request) -> Visitor:
         """Let in a signed request that only asks for something."""
-        signed = await self.door.meet(request)
+        await self.door.meet(request)
+        signed = headers.signed(request.headers)
+        headers.check_timestamp(signed.timestamp, now=time.time())
         async with self._buffers.read(request, seconds=self.settings.body_seconds) as body:
             visitor = await self.door.verify(request, signed, body, permission=None)
         nonce = nonces.fingerprint(signed.key_id, signed.nonce)
+        async with self.pool.reading() as conn:
+            if await nonces.is_taken(conn, nonce):
+                raise NonceReplay
         limit = Limit(requests=self.settings.requests_per_minute * READS_PER_PUSH)
         await self.door.limit_key(f"read:{signed.key_id}", limit)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import re
 import time
 import uuid
@@ -44,6 +45,19 @@ class RequestId:
 
         with logs.bound(request_id=request_id):
             return await self.app(scope, receive, send_with_id)
+
+
+class PlainAddress:
+    """A socket for both protocols shows an IPv4 client as ::ffff:192.0.2.7: here it is 192.0.2.7 again."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (client := scope.get("client")) and client[0].startswith("::ffff:"):
+            mapped = ipaddress.IPv6Address(client[0]).ipv4_mapped
+            scope["client"] = (str(mapped or client[0]), client[1])
+        await self.app(scope, receive, send)
 
 
 class AccessLog:

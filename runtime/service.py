@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from runtime import errors, health, loop_watch
-from runtime.middleware import AccessLog, BodyCap, RequestId
+from runtime.middleware import AccessLog, BodyCap, PlainAddress, RequestId
 from runtime.settings import HttpSettings
 from runtime.shutdown import Stop
 
@@ -46,6 +46,7 @@ def application(
     app = Starlette(
         routes=every_route,
         middleware=[
+            Middleware(PlainAddress),
             *proxies,
             Middleware(RequestId),
             Middleware(AccessLog, templates=templates),

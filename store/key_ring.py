@@ -23,7 +23,7 @@ _TOUCH = """
 _LOCK = """
     INSERT INTO wp_novel_api_key_terms (key_id, locked_until)
     SELECT key_id, UTC_TIMESTAMP() + INTERVAL %s SECOND FROM wp_novel_api_keys WHERE key_id = %s
-    ON DUPLICATE KEY UPDATE locked_until = VALUES(locked_until)
+    ON DUPLICATE KEY UPDATE locked_until = IF(locked_until > UTC_TIMESTAMP(), locked_until, VALUES(locked_until))
 """
 
 
@@ -70,7 +70,7 @@ async def touch(conn: Connection, key_id: str, *, every_seconds: int) -> None:
 
 
 async def lock(conn: Connection, key_id: str, *, seconds: int, failures: int) -> bool:
-    """Lock a key for a while, and tell the operators; False when there is no such key."""
+    """Lock a key for a while, and tell the operators; False when it is locked already, or not there."""
     if not await conn.execute(_LOCK, (seconds, key_id)):
         return False
     entry = journal.entry(

@@ -86,7 +86,7 @@ def test_what_comes_after_the_end_is_refused(encoding: str, garbage: bytes) -> N
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 @pytest.mark.parametrize(
-    "body", [b"", b"{}", b"\0" * 100, zlib.compress(b"{}"), b"\x1f\x8b", b"PK\x03\x04", os.urandom(99)]
+    "body", [b"", b"{}", b"\0" * 100, zlib.compress(b"{}"), b"\x1f\x8b", b"PK\x03\x04", bytes(range(99))]
 )
 def test_what_was_never_compressed_is_refused(encoding: str, body: bytes) -> None:
     with pytest.raises(InvalidRequest):

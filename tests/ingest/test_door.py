@@ -58,10 +58,10 @@ UNKNOWN_ENCODING = sets("Content-Encoding", "br")
 FAULTS: list[tuple[Change, tuple[int, str]]] = [
     (sets("X-Forwarded-Proto", "http"), (403, "https_required")),
     (drops("X-Novel-Nonce"), INVALID_SIGNATURE),
-    (OLD, (401, "timestamp_skew")),
     (sets("X-Novel-Request-Id", "1"), (400, "invalid_schema")),
     (drops("Idempotency-Key"), (400, "missing_idempotency_key")),
     (UNKNOWN_ENCODING, (415, "unsupported_encoding")),
+    (OLD, (401, "timestamp_skew")),
     (BAD_SIGNATURE, INVALID_SIGNATURE),
     (sets("Content-Encoding", "gzip"), (400, "invalid_schema")),
 ]
