@@ -35,10 +35,10 @@ def serve(service: str, host: str, port: int, processes: int, fd: int | None, la
     if not host:
         raise Problem("--host is empty. Use 127.0.0.1, or 0.0.0.0 to listen on every address.")
     settings = load_settings()
-    if "ingest" in _services(service):
-        compose.require_master_key(settings)
     with connection.connect(settings.database) as conn:
         version.require(version.current(conn), place=conn.address.place)
+    if "ingest" in _services(service):
+        compose.require_master_key(settings)
     listener = socket.socket(fileno=fd) if fd is not None else server.listen(host, port)
     with on_signals(Stop()) as stop:
         if processes == 1:

@@ -25,6 +25,8 @@ _CLEANERS: dict[str, Callable[[str], str]] = {
     "summary": text.prose,
     "content_raw": text.prose,
 }
+# An empty one has no form of its own, but is sent for none, like the other optional texts.
+_MAY_BE_BLANK = frozenset({"cover_url", "language"})
 _KINDS = {
     "str": "a string",
     "int": "a whole number",
@@ -84,6 +86,9 @@ class Reader:
             if raw is UNSET:
                 if field.required:
                     raise _missing(field.name)
+                continue
+            if field.name in _MAY_BE_BLANK and bytes(raw) == b'""':
+                values[field.name] = None
                 continue
             try:
                 value = _cleaned(field, field.decoder.decode(raw))

@@ -10,10 +10,12 @@ ITEM = Reader(StoryItem)
 DELETION = Reader(StoryDeletion)
 
 _OPTIONAL = ("title_original", "author_name", "status", "cover_url", "summary", "language", "aliases", "genres")
+# Null empties these; of the others it says nothing.
+_NULLABLE = frozenset({"title_original", "author_name", "cover_url", "summary"})
 
 
 def frame(fields: dict[str, Any]) -> StoryFrame:
-    given = tuple(name for name in _OPTIONAL if name in fields)
+    given = tuple(name for name in _OPTIONAL if name in fields and (fields[name] is not None or name in _NULLABLE))
     values = {name: fields[name] for name in given}
     for name in ("aliases", "genres"):
         if values.get(name) is not None:

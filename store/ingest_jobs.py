@@ -7,6 +7,7 @@ One job row per item, as the specification has it; one blob per batch; and one n
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from store import errors
 from store.connection import Connection
 from store.payloads import ENCODING, Blob
 
@@ -89,7 +90,8 @@ async def enqueue(
                 )
             )
             offset += len(item.frame)
-        await conn.execute_many(_INSERT_JOB, rows)
+        if await conn.execute_many(_INSERT_JOB, rows) != len(rows):
+            raise errors.StoreError("two items of a batch have the same reference")
         first, last = blob.items[0].index, blob.items[-1].index
         await conn.execute(_INSERT_READY, (job_type, source, request_id, blob_id, first, last, len(rows), len(content)))
 

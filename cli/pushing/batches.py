@@ -1,7 +1,6 @@
 """Batches within both limits, by items and by bytes, one source each. The same items always make the same batches."""
 
 import hashlib
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -11,8 +10,6 @@ from cli.pushing.items import MAX_ITEMS, Item, Route, envelope
 MAX_OPEN_BYTES = 24 << 20
 # What an item takes in memory beside its bytes.
 _ITEM_BYTES = 512
-
-_REQUEST_IDS = uuid.uuid5(uuid.NAMESPACE_URL, "novel/v1/ingest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +39,6 @@ def idempotency_key(batch: Batch, body: bytes, *, salt: str = "") -> str:
     """The same for the same content, so that a second run repeats the first instead of pushing twice."""
     named = f"{batch.route.path}\n{batch.source}\n{salt}\n".encode()
     return hashlib.sha256(named + hashlib.sha256(body).digest()).hexdigest()
-
-
-def request_id(key: str) -> str:
-    return str(uuid.uuid5(_REQUEST_IDS, key))
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """Sends batches, several at a time, and writes down what became of each item."""
 
 import asyncio
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -59,7 +60,7 @@ class Sender:
         key, compressed = await asyncio.to_thread(_encoded, batch, self.salt)
         try:
             answer = await self.client.post(
-                batch.route.path, compressed, key=key, request_id=batches.request_id(key), encoding=ENCODING
+                batch.route.path, compressed, key=key, request_id=str(uuid.uuid4()), encoding=ENCODING
             )
         except GaveUp as reason:
             self.report.give_up(batch.place, len(batch.items), str(reason))
