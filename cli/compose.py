@@ -68,7 +68,7 @@ def application(settings: Settings, names: Sequence[str], *, stop: Stop) -> Star
                 yield
         finally:
             if ingest:
-                ingest.stage.close()
+                await ingest.close()
             await database.close()
             await redis.close()
 

@@ -9,8 +9,9 @@ from store import ingest_jobs
 from store.ingest_jobs import Waiting
 from store.pool import Pool
 
-# How old the count may be. It is the whole answer to "before the body is read", so it must cost almost nothing.
+# How old the count may be: at least this, and so old that counting takes a twentieth of the time at most.
 FRESH_SECONDS = 1.0
+SHARE = 20
 RETRY_AFTER_SECONDS = 15
 
 
@@ -18,7 +19,7 @@ class Backpressure:
     def __init__(self, settings: IngestSettings, pool: Pool) -> None:
         self._settings = settings
         self._pool = pool
-        self._counted_at = float("-inf")
+        self._stale_at = float("-inf")
         self._waiting = Waiting(0, 0)
         self._counting = asyncio.Lock()
 
@@ -31,10 +32,12 @@ class Backpressure:
             )
 
     async def _look(self) -> Waiting:
-        if time.monotonic() - self._counted_at > FRESH_SECONDS:
+        if time.monotonic() > self._stale_at:
             async with self._counting:
-                if time.monotonic() - self._counted_at > FRESH_SECONDS:
+                if time.monotonic() > self._stale_at:
+                    started = time.monotonic()
                     async with self._pool.reading() as conn:
                         self._waiting = await ingest_jobs.waiting(conn)
-                    self._counted_at = time.monotonic()
+                    took = time.monotonic() - started
+                    self._stale_at = time.monotonic() + max(FRESH_SECONDS, took * SHARE)
         return self._waiting

@@ -11,7 +11,8 @@ from operator import gt
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, structs
+import msgspec.inspect
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from ingest import text
 
@@ -61,6 +62,10 @@ class _Field:
     required: bool
     decoder: msgspec.json.Decoder[Any]
     clean: Callable[[str], str]
+    max_entries: int = 0
+    """Of a list, else 0."""
+    counter: msgspec.json.Decoder[Any] | None = None
+    """Tells, without an object for each entry, whether a list has more than it may."""
 
 
 class Reader:
@@ -73,6 +78,7 @@ class Reader:
                 required=field.required,
                 decoder=msgspec.json.Decoder(field.type),
                 clean=_CLEANERS.get(field.name, text.line),
+                **_counted(field.type),
             )
             for field in structs.fields(item_type)
         )
@@ -91,6 +97,8 @@ class Reader:
                 values[field.name] = None
                 continue
             try:
+                if field.counter is not None:
+                    _count(field, raw)
                 value = _cleaned(field, field.decoder.decode(raw))
             except (msgspec.DecodeError, UnicodeDecodeError, text.NotText) as error:
                 value = _once_more(field, raw, error)
@@ -98,6 +106,28 @@ class Reader:
                 value = _blank(field, value)
             values[field.name] = value
         return values
+
+
+def _counted(field_type: Any) -> dict[str, Any]:
+    for found in msgspec.inspect.multi_type_info([field_type]):
+        for kind in getattr(found, "types", (found,)):
+            if isinstance(kind, msgspec.inspect.ListType) and kind.max_length:
+                names = [f"entry_{number}" for number in range(kind.max_length + 1)]
+                counted: Any = msgspec.defstruct(
+                    "_Entries", [(name, Raw | UnsetType, UNSET) for name in names], array_like=True
+                )
+                return {"max_entries": kind.max_length, "counter": msgspec.json.Decoder(counted | None)}
+    return {}
+
+
+def _count(field: _Field, raw: Raw) -> None:
+    assert field.counter is not None
+    try:
+        entries = field.counter.decode(raw)
+    except msgspec.ValidationError:
+        return  # no list: the field's own decoder says what it is
+    if entries is not None and getattr(entries, f"entry_{field.max_entries}") is not UNSET:
+        raise Refused("too_many", f"{field.name} has more than {field.max_entries} entries.")
 
 
 def decimals(value: float, *, most: int = 2) -> str:

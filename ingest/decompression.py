@@ -23,6 +23,17 @@ def encoding_of(header: str | None) -> str:
     return name
 
 
+def bound(body: bytes | bytearray, encoding: str, *, max_bytes: int) -> int:
+    """The most that a body can expand to, in memory of its own."""
+    if encoding == "identity":
+        return 0
+    try:
+        declared = zstandard.frame_content_size(body) if encoding == "zstd" else -1
+    except zstandard.ZstdError:
+        return 0  # it will be refused
+    return max_bytes if declared < 0 else min(declared, max_bytes)
+
+
 def expand(body: bytes | bytearray, encoding: str, *, max_bytes: int) -> bytes | bytearray:
     match encoding:
         case "gzip":

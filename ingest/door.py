@@ -9,7 +9,9 @@ has a secret under the master key, also one that was never given out. That a key
 only to whoever signs with its secret.
 """
 
+import asyncio
 import ipaddress
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +33,7 @@ from ingest.headers import Signed
 from ingest.reading import Body
 from runtime import logs
 from runtime.settings import IngestSettings
-from store import api_keys, key_ring, rate_windows
+from store import api_keys, errors, key_ring, rate_windows
 from store.connection import Connection
 from store.key_ring import Key
 from store.local_windows import LocalWindows
@@ -43,7 +45,10 @@ log = logs.get(__name__)
 
 FAILURE_WINDOW_SECONDS = 600
 TOUCH_SECONDS = 60
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-proto")
+_FORWARDED = (
+    *("forwarded", "via", "x-real-ip", "x-forwarded-for", "x-forwarded-proto"),
+    *("x-forwarded-host", "x-forwarded-port", "x-forwarded-server"),
+)
 
 LOCKED = Counter("novel_ingest_keys_locked_total", "Keys locked after wrong signatures")
 
@@ -63,9 +68,11 @@ class Door:
         self._redis = redis
         self._master_key = master_key
         self._allowed = [ipaddress.ip_network(network) for network in settings.allowed_addresses]
-        self._addresses = LocalWindows()
+        self._strangers = LocalWindows()
+        """What is counted while Redis is away and must cost the database no write."""
         self._hashes = HashChecks(master_key)
         self._touched: dict[str, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def meet(self, request: Request) -> None:
         """What can be refused for where a request comes from."""
@@ -93,7 +100,8 @@ class Door:
         if key.locked_seconds:
             raise KeyInactive(
                 f"This key is locked for {key.locked_seconds} s after too many wrong signatures."
-                " The operator can unlock it with: novel keys unlock."
+                " The operator can unlock it with: novel keys unlock.",
+                headers={"Retry-After": str(key.locked_seconds)},
             )
         if not await self._hashes.agrees(key):  # somebody has changed the row
             raise InvalidSignature
@@ -117,35 +125,49 @@ class Door:
                 retry_after_seconds=wait_seconds,
             )
 
-    async def note_use(self, key: Key) -> None:
-        """When a key was last used, to the minute."""
+    def note_use(self, key: Key) -> None:
+        """When a key was last used, to the minute. The batch is accepted: nobody waits for this."""
         now = time.monotonic()
-        if now - self._touched.get(key.key_id, -TOUCH_SECONDS) >= TOUCH_SECONDS:
+        if now - self._touched.get(key.key_id, -math.inf) >= TOUCH_SECONDS:
             self._touched[key.key_id] = now
+            task = asyncio.create_task(self._touch(key))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Finish what was put off."""
+        await asyncio.gather(*self._tasks)
+
+    async def _touch(self, key: Key) -> None:
+        try:
             async with self._pool.reading() as conn:
                 await key_ring.touch(conn, key.key_id, every_seconds=TOUCH_SECONDS)
+        except (errors.StoreError, errors.ServerRefused) as error:
+            log.warning("api_key.use_not_noted", key_id=key.key_id, error=repr(error))
 
     def _require_tls(self, request: Request) -> None:
         """Plain HTTP may come from this machine itself, but not through a proxy that took it from elsewhere."""
         if not self._settings.require_tls or request.url.scheme == "https":
             return
-        forwarded = any(name in request.headers for name in _FORWARDED)
-        if forwarded or not _is_loopback(_address(request)):
+        # Nobody but an old proxy speaks HTTP/1.0.
+        forwarded = request.scope["http_version"] == "1.0" or any(name in request.headers for name in _FORWARDED)
+        if forwarded or not _is_loopback(address_of(request)):
             raise HttpsRequired
 
     def _require_allowed_address(self, request: Request) -> str:
-        address = _address(request)
+        address = address_of(request)
         if self._allowed and not _is_within(address, self._allowed):
             raise AddressNotAllowed
         return address
 
     async def _limit_address(self, address: str) -> None:
         limit = Limit(requests=self._settings.address_requests_per_minute)
+        network = _network(address)
 
         async def in_process() -> int:
-            return self._addresses.take(address, limit, now=time.time())
+            return self._strangers.take(f"address:{network}", limit, now=time.time())
 
-        wait_seconds = await rate_windows.take(self._redis, f"address:{address}", limit, fallback=in_process)
+        wait_seconds = await rate_windows.take(self._redis, f"address:{network}", limit, fallback=in_process)
         if wait_seconds:
             raise RateLimited(
                 f"Too many requests from this address. Try again in {wait_seconds} s.",
@@ -158,9 +180,12 @@ class Door:
             self._hashes.suspect(key)
         limit = Limit(requests=self._settings.lock_failures - 1, window_seconds=FAILURE_WINDOW_SECONDS)
         scope = f"failures:{key_id}:{key.last_lock if key else 0}"  # begins anew after a lock
-        wait_seconds = await rate_windows.take(
-            self._redis, scope, limit, fallback=rate_windows.in_database(self._pool, scope, limit)
-        )
+
+        async def in_process() -> int:
+            return self._strangers.take(scope, limit, now=time.time())
+
+        fallback = in_process if key is None else rate_windows.in_database(self._pool, scope, limit)
+        wait_seconds = await rate_windows.take(self._redis, scope, limit, fallback=fallback)
         if not wait_seconds or (key is not None and not await self._hashes.agrees(key)):
             return  # if our master key is wrong, the fault is ours: no key is locked for it
 
@@ -174,8 +199,17 @@ class Door:
             log.warning("api_key.locked", key_id=key_id, seconds=self._settings.lock_seconds)
 
 
-def _address(request: Request) -> str:
+def address_of(request: Request) -> str:
     return request.client.host[:64] if request.client else ""
+
+
+def _network(address: str) -> str:
+    """Whom an address belongs to: of IPv6, everybody has a /64."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((found, 64), strict=False)) if found.version == 6 else address
 
 
 def _is_loopback(address: str) -> bool:

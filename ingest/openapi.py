@@ -75,6 +75,16 @@ _PUSHED = (
         description="gzip, zstd or identity; the signature is over the bytes as sent",
     ),
 )
+_ASKED = (
+    *_SIGNED,
+    Parameter(
+        name=headers.REQUEST_ID,
+        where="header",
+        required=False,
+        type=_Uuid,
+        description="The client's id of the question; it may be left out",
+    ),
+)
 _REQUEST_ID = Parameter(
     name="request_id", where="path", type=_Uuid, description="The request_id of the answer to the batch"
 )
@@ -103,6 +113,7 @@ _PUSHING = (
     errors.IdempotencyConflict,
     errors.QueueFull,
 )
+_ASKING = (*_KNOCKING, NotFound, MethodNotAllowed, PayloadTooLarge, errors.BodyTooSlow, errors.InvalidRequest)
 _ACCEPTED = (
     Answer(status=202, description="Everything was queued", type=Accepted),
     Answer(
@@ -161,9 +172,9 @@ def operations() -> list[Operation]:
             name="showRequest",
             summary="What became of a batch",
             tag=TAG,
-            parameters=(*_SIGNED, _REQUEST_ID),
+            parameters=(*_ASKED, _REQUEST_ID),
             answers=(Answer(status=200, description="Its state and counts", type=RequestState),),
-            errors=(*_KNOCKING, NotFound),
+            errors=_ASKING,
             security=(SCHEME,),
         ),
         Operation(
@@ -173,7 +184,7 @@ def operations() -> list[Operation]:
             summary="What became of each item of a batch",
             tag=TAG,
             parameters=(
-                *_SIGNED,
+                *_ASKED,
                 _REQUEST_ID,
                 Parameter(
                     name="limit",
@@ -187,7 +198,7 @@ def operations() -> list[Operation]:
                 ),
             ),
             answers=(Answer(status=200, description="A page, in the order of the batch", type=ItemStates),),
-            errors=(*_KNOCKING, NotFound, InvalidCursor, InvalidFilter),
+            errors=(*_ASKING, InvalidCursor, InvalidFilter),
             security=(SCHEME,),
         ),
     ]

@@ -1,6 +1,6 @@
 """`rebuild-stats`: have the counts of some stories computed again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -12,6 +12,7 @@ from ingest.errors import InvalidSchema
 from ingest.items import ItemError, StoryIds
 from ingest.members import Members
 from ingest.service import Push
+from ingest.stage import Stage
 from store import payloads, recounts, stories
 from store.connection import Connection
 from store.ingest_requests import NewRequest
@@ -42,11 +43,17 @@ def read(push: Push) -> tuple[list[int], bytes | bytearray]:
 
 
 async def prepare(
-    push: Push, story_ids: Sequence[int], identity: Identity, *, pool: Pool
+    push: Push, story_ids: Sequence[int], identity: Identity, *, pool: Pool, stage: Stage
 ) -> tuple[NewRequest, accepting.Write]:
     """What to write for these stories, less those that are not there or not this key's."""
     async with pool.reading() as conn:
         found = await stories.sources(conn, story_ids)
+    return await stage.run(lambda: _answered(push, story_ids, identity, found), size_bytes=len(push.body.content))
+
+
+def _answered(
+    push: Push, story_ids: Sequence[int], identity: Identity, found: Mapping[int, str]
+) -> tuple[NewRequest, accepting.Write]:
     key = push.visitor.key
     wanted = [number for number in story_ids if number in found and key.may_use(found[number])]
     allowed = frozenset(wanted)

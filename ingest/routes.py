@@ -47,12 +47,13 @@ def routes(ingest: Ingest) -> list[HttpRoute]:
 
     async def rebuild_stats(request: Request) -> Response:
         async def handle(push: Push) -> Answer:
-            story_ids, payload = rebuild.read(push)
+            # However small a compressed body is, what it holds may not be.
+            story_ids, payload = await ingest.stage.run(lambda: rebuild.read(push), size_bytes=rebuild.MAX_BODY_BYTES)
             sha256 = hashlib.sha256(payload).digest()
             identity = ingest.identity(push, rebuild.source_of(push.visitor.key), payloads.REBUILD_STATS, sha256)
 
             async def prepare() -> tuple[NewRequest, Write]:
-                return await rebuild.prepare(push, story_ids, identity, pool=ingest.pool)
+                return await rebuild.prepare(push, story_ids, identity, pool=ingest.pool, stage=ingest.stage)
 
             return await ingest.once(push, identity, size=len(payload), prepare=prepare)
 

@@ -3,25 +3,27 @@
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from prometheus_client import Counter
 from starlette.requests import Request
 
-from ingest import accepting, answers, batch, decompression, envelope, headers
+from ingest import accepting, answers, batch, decompression, envelope, headers, reading
 from ingest.accepting import Answer, Identity
 from ingest.answers import NothingAccepted
 from ingest.backpressure import Backpressure
 from ingest.batch import Kind
-from ingest.door import Door, Visitor
+from ingest.door import Door, Visitor, address_of
 from ingest.envelope import Envelope
 from ingest.errors import NonceReplay, PermissionDenied
-from ingest.reading import Body, Buffers
+from ingest.reading import Body
+from ingest.room import Room
 from ingest.stage import Stage, Turns
 from runtime import logs
 from runtime.settings import IngestSettings
-from store import errors, ingest_jobs, nonces
+from store import ingest_jobs, nonces
 from store.connection import Connection
 from store.ingest_requests import NewRequest
 from store.pool import Pool
@@ -30,6 +32,8 @@ from store.redis_link import RedisLink
 
 log = logs.get(__name__)
 
+# A question has no body; a client that sends one all the same may do so.
+MAX_QUESTION_BYTES = 1024
 # Asking for states is cheap, and a crawler that has to wait asks often.
 READS_PER_PUSH = 10
 
@@ -65,22 +69,33 @@ class Ingest:
         self.door = Door(settings, pool=pool, redis=redis, master_key=master_key)
         self.stage = Stage()
         self._backpressure = Backpressure(settings, pool)
-        self._buffers = Buffers(max_bytes=settings.buffer_bytes)
+        # Half for what arrives, half for what it expands to: who waits for the second gives way to no one it needs.
+        self._arriving = Room(max_bytes=settings.buffer_bytes // 2)
+        self._expanded = Room(max_bytes=settings.buffer_bytes // 2)
         self._turns = Turns()
+
+    async def close(self) -> None:
+        await self.door.close()
+        self.stage.close()
 
     async def push_batch(self, request: Request, kind: Kind, route: Route) -> Answer:
         """Stories or chapters: check, and queue what is acceptable."""
 
         async def handle(push: Push) -> Answer:
-            opened, sha256, size = await self.stage.run(lambda: _open(push, route.max_bytes), size_bytes=_effort(push))
-            if not push.visitor.key.may_use(opened.source):
-                raise PermissionDenied(f"This key may not push to the source {opened.source}.")
-            identity = self.identity(push, opened.source, kind.job_type, sha256)
+            bound = decompression.bound(push.body.content, push.encoding, max_bytes=route.max_bytes)
+            async with self._expanded.held(bound, wait_seconds=self.settings.body_seconds) as hold:
+                opened, sha256, size = await self.stage.run(
+                    lambda: _open(push, route.max_bytes), size_bytes=len(push.body.content) + bound
+                )
+                await hold.shrink(size)
+                if not push.visitor.key.may_use(opened.source):
+                    raise PermissionDenied(f"This key may not push to the source {opened.source}.")
+                identity = self.identity(push, opened.source, kind.job_type, sha256)
 
-            async def checked() -> tuple[NewRequest, accepting.Write]:
-                return await self._checked(push, kind, opened, sha256, size)
+                async def checked() -> tuple[NewRequest, accepting.Write]:
+                    return await self._checked(push, kind, opened, sha256, size)
 
-            return await self.once(push, identity, size=size, prepare=checked)
+                return await self.once(push, identity, size=size, prepare=checked)
 
         return await self.receive(request, route, handle)
 
@@ -93,8 +108,9 @@ class Ingest:
         encoding = decompression.encoding_of(request.headers.get("content-encoding"))
         headers.check_timestamp(signed.timestamp, now=time.time())
         await self._backpressure.check()
-        async with self._buffers.read(request, seconds=self.settings.body_seconds) as body:
+        async with self._body(request, max_bytes=route.max_bytes) as body:
             visitor = await self.door.verify(request, signed, body, permission=route.permission)
+            await body.hold.trust()
             return await handle(
                 Push(
                     visitor=visitor,
@@ -127,7 +143,7 @@ class Ingest:
             if is_replay:
                 raise NonceReplay
             limit = Limit(requests=self.settings.requests_per_minute, bytes=self.settings.bytes_per_minute)
-            await self.door.limit_key(f"push:{key.key_id}", limit, size=size)
+            await self.door.limit_key(f"push:{key.family}", limit, size=size)
             new, write = await prepare()
             answer, is_new = await accepting.accept(self.pool, new, identity, nonce=nonce, write=write)
         if is_new:
@@ -138,15 +154,17 @@ class Ingest:
         """Let in a signed request that only asks for something."""
         await self.door.meet(request)
         signed = headers.signed(request.headers)
+        if headers.REQUEST_ID in request.headers:
+            headers.request_id(request.headers)
         headers.check_timestamp(signed.timestamp, now=time.time())
-        async with self._buffers.read(request, seconds=self.settings.body_seconds) as body:
+        async with self._body(request, max_bytes=MAX_QUESTION_BYTES) as body:
             visitor = await self.door.verify(request, signed, body, permission=None)
         nonce = nonces.fingerprint(signed.key_id, signed.nonce)
         async with self.pool.reading() as conn:
             if await nonces.is_taken(conn, nonce):
                 raise NonceReplay
         limit = Limit(requests=self.settings.requests_per_minute * READS_PER_PUSH)
-        await self.door.limit_key(f"read:{signed.key_id}", limit)
+        await self.door.limit_key(f"read:{visitor.key.family}", limit)
 
         async def take(conn: Connection) -> None:
             await nonces.take(conn, nonce, signed.key_id)
@@ -156,6 +174,15 @@ class Ingest:
         except nonces.NonceUsed:
             raise NonceReplay from None
         return visitor
+
+    def _body(self, request: Request, *, max_bytes: int) -> AbstractAsyncContextManager[Body]:
+        return reading.body(
+            request,
+            self._arriving,
+            max_bytes=max_bytes,
+            seconds=self.settings.body_seconds,
+            owner=address_of(request),
+        )
 
     def identity(self, push: Push, source: str, job_type: str, sha256: bytes) -> Identity:
         return Identity(
@@ -203,10 +230,7 @@ class Ingest:
     async def _note(self, push: Push, new: NewRequest, nonce: bytes, *, size: int) -> None:
         """What others want to know of a batch that was accepted. Nothing here may fail it."""
         await nonces.remember(self.redis, nonce)
-        try:
-            await self.door.note_use(push.visitor.key)
-        except errors.StoreError as error:
-            log.warning("api_key.use_not_noted", error=repr(error))
+        self.door.note_use(push.visitor.key)
         ITEMS.labels(new.job_type, "accepted").inc(new.accepted_items)
         BATCHES.labels(new.job_type, "accepted").inc()
         BYTES.labels(new.job_type).inc(size)
@@ -226,8 +250,3 @@ def _open(push: Push, max_bytes: int) -> tuple[Envelope, bytes, int]:
     payload = decompression.expand(push.body.content, push.encoding, max_bytes=max_bytes)
     sha256 = bytes.fromhex(push.body.sha256) if push.encoding == "identity" else hashlib.sha256(payload).digest()
     return envelope.read(payload), sha256, len(payload)
-
-
-def _effort(push: Push) -> int:
-    """A small body can expand to a large one."""
-    return len(push.body.content) * (1 if push.encoding == "identity" else 1000)

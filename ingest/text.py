@@ -10,8 +10,10 @@ _ANY_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 # Marks on one letter. To put them in order takes the square of their number; no script needs a tenth of these.
 MAX_MARKS = 99
+# No marks by their class, but made of two of them.
+_PAIRS_OF_MARKS = frozenset("\u0f73\u0f75\u0f81")
 # Longer than any field may be, composed or not: it will be refused for that, and needs no form before.
-MAX_CHARACTERS = 1 << 20
+MAX_CHARACTERS = 360_000
 
 
 class NotText(ValueError):
@@ -49,11 +51,14 @@ def prose(text: str) -> str:
 
 def _has_pile(text: str) -> bool:
     """Whether some letter has more marks than it may. So many cover at least one of the places looked at."""
-    mark = unicodedata.combining
     for place in range(0, len(text), MAX_MARKS + 1):
-        if mark(text[place]):
-            before = takewhile(mark, reversed(text[max(0, place - MAX_MARKS) : place]))
-            after = takewhile(mark, text[place : place + MAX_MARKS + 1])
+        if _is_mark(text[place]):
+            before = takewhile(_is_mark, reversed(text[max(0, place - MAX_MARKS) : place]))
+            after = takewhile(_is_mark, text[place : place + MAX_MARKS + 1])
             if sum(1 for _ in before) + sum(1 for _ in after) > MAX_MARKS:
                 return True
     return False
+
+
+def _is_mark(letter: str) -> bool:
+    return unicodedata.combining(letter) > 0 or letter in _PAIRS_OF_MARKS

@@ -52,6 +52,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unused_bytes = 0
         """Bytes since the last that led anywhere: the end of a head, a piece of a body, the end of a request."""
         self._timer: asyncio.TimerHandle | None = None
+        self._patience: float | None = None
+        """How long to wait for what has to come next; None: nothing has to."""
+        self._pieces: list[bytes] = []
+        """Of a body, from one read: a body of one-byte chunks would cost a copy and a timer for each byte."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -59,6 +63,7 @@ class BoundedProtocol(HttpToolsProtocol):
             log.warning("http.connection_refused", connections=len(self.connections))
             transport.abort()
             return
+        self._patience = HEAD_SECONDS
         self._expect(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -68,12 +73,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unused_bytes += len(data)
         super().data_received(data)
+        self._pass_on()
+        if not self.transport.is_closing():
+            self._expect(self._patience)
         if self._unused_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(HeadTooLarge())
 
     def on_message_begin(self) -> None:
         self._has_head = False
-        self._expect(HEAD_SECONDS)
+        self._patience = HEAD_SECONDS
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -88,21 +96,26 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError("too many requests wait on this connection")
         self._has_head = True
         self._unused_bytes = 0
-        self._expect(BODY_SECONDS)
+        self._patience = BODY_SECONDS
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._unused_bytes = 0
-        self._expect(BODY_SECONDS)
-        super().on_body(body)
+        self._pieces.append(body)
 
     def on_message_complete(self) -> None:
         self._unused_bytes = 0
-        self._expect(None)
+        self._patience = None
+        self._pass_on()
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(BadRequest())
+
+    def _pass_on(self) -> None:
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            super().on_body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def _expect(self, seconds: float | None) -> None:
         """Something has to come within that time; None: nothing has to."""

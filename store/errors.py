@@ -9,6 +9,11 @@ DUPLICATE = 1062
 STATEMENT_TIMEOUTS = frozenset({1969, 3024})
 
 
+# The server is full, read-only, shutting down, or somebody has ended our statement: it may do it a moment later.
+UNAVAILABLE = frozenset({1021, 1037, 1038, 1040, 1041, 1053, 1114, 1180, 1206, 1290, 1317, 1836, 1927})
+# Of these, those after which a COMMIT may have happened.
+_CUT_OFF = frozenset({1053, 1317, 1927})
+
 # Any refusal of the server, for who can only note it.
 ServerRefused = MySQLError
 
@@ -46,6 +51,15 @@ def is_duplicate(error: BaseException, key: str | None = None) -> bool:
     # "Duplicate entry 'x' for key 'name'"; MySQL 8 writes 'table.name'. The value before it may hold anything.
     named = str(error.args[-1]).rpartition("for key ")[2].strip("'`").rpartition(".")[2]
     return key is None or named == key
+
+
+def is_unavailable(error: BaseException) -> bool:
+    return isinstance(error, MySQLError) and number(error) in UNAVAILABLE
+
+
+def is_uncertain(error: BaseException) -> bool:
+    """Whether a COMMIT that ended so may have happened."""
+    return is_lost(error) or (isinstance(error, MySQLError) and number(error) in _CUT_OFF)
 
 
 def is_lost(error: BaseException) -> bool:

@@ -42,7 +42,8 @@ class Key:
     @property
     def family(self) -> str:
         """What a key and those it is rotated into have in common."""
-        return self.key_id.rpartition(".")[0] or self.key_id
+        base, _, version = self.key_id.rpartition(".")
+        return base if base and version.isdigit() else self.key_id
 
     def may_use(self, source: str) -> bool:
         return self.sources is None or source in self.sources

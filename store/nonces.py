@@ -12,7 +12,10 @@ from store import errors
 from store.connection import Connection
 from store.redis_link import RedisLink
 
+# A signature is good for ten minutes: five before its time and five after.
 TTL_SECONDS = 600
+# In the table a minute more, because the database's clock may be ahead of ours.
+KEPT_SECONDS = TTL_SECONDS + 60
 PURGE_ROWS = 5000
 
 _INSERT = """
@@ -47,13 +50,13 @@ async def is_taken(conn: Connection, nonce: bytes) -> bool:
 async def take(conn: Connection, nonce: bytes, key_id: str) -> None:
     """Take a nonce, or raise NonceUsed. Two at once: one waits for the other's COMMIT."""
     try:
-        await conn.execute(_INSERT, (nonce, key_id, TTL_SECONDS))
+        await conn.execute(_INSERT, (nonce, key_id, KEPT_SECONDS))
     except MySQLError as error:
         if not errors.is_duplicate(error):
             raise
         if not await conn.execute(_DELETE_EXPIRED, (nonce,)):
             raise NonceUsed from None
-        await conn.execute(_INSERT, (nonce, key_id, TTL_SECONDS))
+        await conn.execute(_INSERT, (nonce, key_id, KEPT_SECONDS))
 
 
 async def remember(redis: RedisLink, nonce: bytes) -> None:

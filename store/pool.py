@@ -69,8 +69,8 @@ class Pool:
             async with self._lent() as conn:
                 yield conn
         except MySQLError as error:
-            if errors.is_lost(error):
-                raise errors.DatabaseUnavailable("the database closed the connection") from error
+            if errors.is_lost(error) or errors.is_unavailable(error):
+                raise errors.DatabaseUnavailable(f"the database is away: {error}") from error
             raise
 
     async def transaction(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -83,6 +83,8 @@ class Pool:
                     return await _attempt(conn, work)
             except MySQLError as error:
                 lost = errors.is_lost(error)
+                if errors.is_unavailable(error):
+                    raise errors.DatabaseUnavailable(f"the database refuses for now: {error}") from error
                 if not (lost or errors.is_retryable(error)):
                     raise
                 if attempt >= retry.MAX_ATTEMPTS:
@@ -185,7 +187,7 @@ async def _attempt(conn: Connection, work: Callable[[Connection], Awaitable[T]])
     try:
         await conn.commit()
     except (MySQLError, errors.DatabaseUnavailable) as error:
-        if isinstance(error, errors.DatabaseUnavailable) or errors.is_lost(error):
+        if isinstance(error, errors.DatabaseUnavailable) or errors.is_uncertain(error):
             raise errors.CommitUncertain("the connection broke during COMMIT") from error
         await _roll_back(conn)
         raise

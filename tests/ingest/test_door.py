@@ -13,6 +13,7 @@ from ingest.door import Door
 from ingest.errors import InvalidSignature
 from ingest.headers import Signed
 from ingest.reading import Body
+from ingest.room import Hold, Room
 from runtime.settings import Settings
 from schema.connection import Connection
 from store import api_keys, key_ring, rate_windows
@@ -178,13 +179,14 @@ async def test_an_unknown_key_and_a_wrong_signature_take_the_same_way(
     redis = RedisLink(test_settings.redis)
     door = Door(test_settings.ingest, pool=pool, redis=redis, master_key=test_settings.secrets.master_key or "")
     request = Request({"type": "http", "method": "POST", "path": CHAPTERS, "headers": []})
+    body = Body(bytearray(), "", Hold(Room(max_bytes=1), 0, None))
     ways = []
     for key_id in key_ids:
         steps.clear()
         signed = Signed(key_id, "1771660800", "n", "0" * 64)
         for _ in range(test_settings.ingest.lock_failures):
             with pytest.raises(InvalidSignature):
-                await door.verify(request, signed, Body(bytearray(), ""), permission=None)
+                await door.verify(request, signed, body, permission=None)
         ways.append([*steps])
     await redis.close()
     once = [("find", True), ("sign", False), ("matches", False), ("take", True)]

@@ -1,9 +1,11 @@
 """The ingest service of a benchmark: started, pushed to, measured, gone again."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from loadtests.bench import batches, door, measuring, process_memory, queue_tables, registry
 from loadtests.bench.batches import JSON
 from loadtests.bench.case import Bench, Bounded, Case, Step
-from loadtests.bench.cases import ingest_door, ingest_loop, ingest_memory
+from loadtests.bench.cases import ingest_door, ingest_loop, ingest_memory, payload_layout
 from loadtests.bench.door import Door
 from loadtests.bench.measuring import Pace
 from loadtests.bench.result import Result
@@ -19,6 +21,7 @@ from loadtests.catalogue.sizes import QUICK
 from runtime.problems import Problem
 from runtime.settings import RedisSettings, Settings
 from schema.connection import Connection
+from store.pool import Pool
 from tests.processes import processes_of
 
 AT_ONCE = Pace(rounds=1, sample_seconds=0, warm_up_seconds=0, is_quick=True)
@@ -185,6 +188,21 @@ def test_bare_rows_hold_the_same_texts() -> None:
     ((_, rows),) = next(ingest_door.rows(ingest_door.raw, "none"))
     assert [row[5].decode() for row in rows] == list(batches.texts())
     assert sum(map(len, ingest_door.compressed())) < sum(map(len, ingest_door.raw())) / 2
+
+
+async def test_both_layouts_keep_every_item(pool: Pool, conn: Connection) -> None:
+    for number, write in enumerate((payload_layout.blob_per_batch(), payload_layout.json_per_item())):
+        await pool.transaction(partial(write, request_id=f"request-{number}"))
+    blob, inline = conn.fetch_all(
+        "SELECT request_id, payload_storage, COUNT(*), COUNT(DISTINCT external_ref) FROM wp_novel_ingest_jobs"
+        " GROUP BY 1, 2 ORDER BY 1"
+    )
+    assert blob == ("request-0", "blob", 300, 300)
+    assert inline == ("request-1", "inline", 300, 300)
+    texts = conn.fetch_all(
+        "SELECT payload_inline_json FROM wp_novel_ingest_jobs WHERE request_id = 'request-1' ORDER BY item_index"
+    )
+    assert [json.loads(text)["content_raw"] for (text,) in texts] == list(batches.texts())
 
 
 def test_what_is_bounded_has_a_bound_and_what_is_compared_a_name_of_its_own() -> None:

@@ -9,6 +9,7 @@ import hashlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
+from typing import Protocol
 
 from ingest import batch, envelope
 from ingest.batch import Checked
@@ -18,7 +19,10 @@ from loadtests.bench.case import Bench, Case, Reset, Side, Work
 from store import ingest_jobs, payloads, pool
 from store.connection import Connection
 
-Write = Callable[[Connection, str], Awaitable[None]]
+
+class Write(Protocol):
+    def __call__(self, conn: Connection, request_id: str) -> Awaitable[None]: ...
+
 
 INSERT_INLINE_JOBS = """
     INSERT INTO wp_novel_ingest_jobs
@@ -81,7 +85,8 @@ def json_per_item() -> Write:
     items = [bytes(raw) for raw in _opened().items]
     refs = [item.external_ref for blob, _ in _checked().blobs for item in blob.items]
     ready = [
-        (ref, item.decode(), hashlib.sha256(item).digest(), len(item), index)
+        # As bytes, which is twice as fast as text: the other way gets its best, too.
+        (ref, item, hashlib.sha256(item).digest(), len(item), index)
         for index, (ref, item) in enumerate(zip(refs, items, strict=True))
     ]
 
