@@ -254,9 +254,8 @@ def test_the_use_of_a_key_is_noted(crawler: Crawler, conn: Connection) -> None:
     assert conn.fetch_all("SELECT last_used_at FROM wp_novel_api_keys") == [(None,)]
     assert refusal(crawler.push({"bad": 1})) == (422, "invalid_schema")
     assert crawler.push(chapter()).status == 202
-    assert conn.fetch_all(
-        "SELECT last_used_at BETWEEN UTC_TIMESTAMP() - INTERVAL 1 MINUTE AND UTC_TIMESTAMP() FROM wp_novel_api_keys"
-    ) == [(1,)]
+    used = "SELECT last_used_at BETWEEN UTC_TIMESTAMP() - INTERVAL 1 MINUTE AND UTC_TIMESTAMP() FROM wp_novel_api_keys"
+    wait_for(lambda: conn.fetch_all(used) == [(1,)])
 
 
 # -- logs -----------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ from tests.ingest.forked import Forked, listening
 from tests.processes import Answer, Served, serving, wait_for
 from tests.store.wire import Wire
 
+# As the protocol has it: a new connection's SET AUTOCOMMIT is another thing.
+COMMIT = b"\x03COMMIT"
 KILLS = 100
 PUSHERS = 6
 
@@ -170,11 +172,11 @@ def test_a_connection_lost_during_commit_is_read_back_and_the_batch_is_there_onc
 ) -> None:
     with wire_to(environ["NOVEL_DATABASE_URL"]) as wire, serving_through(wire, tmp_path, environ) as served:
         crawler = Crawler(served.port, *make_key())
-        assert crawler.push(chapter(9)).status == 202  # the connection is there
+        assert crawler.push(chapter(9)).status == 202  # there is a connection
         if committed:
-            wire.cut_answer_to = b"COMMIT"
+            wire.cut_answer_to = COMMIT
         else:
-            wire.cut_before = b"COMMIT"
+            wire.cut_before = COMMIT
         answer = crawler.push(chapter(1), chapter(2), Idempotency_Key="k1")
         assert answer.status == 202, answer.body
         assert wire.cuts == 1
@@ -191,9 +193,9 @@ def test_a_process_killed_between_commit_and_response_leaves_an_answer_for_the_r
     body = batch(chapter(1), chapter(2))
     with wire_to(environ["NOVEL_DATABASE_URL"]) as wire, serving_through(wire, tmp_path, environ) as served:
         crawler = Crawler(served.port, *key)
-        assert crawler.push(chapter(9)).status == 202  # the connection is there
+        assert crawler.push(chapter(9)).status == 202  # there is a connection
         headers = crawler.headers("POST", CHAPTERS, body)
-        wire.hold_answer_to = b"COMMIT"
+        wire.hold_answer_to = COMMIT
         with ThreadPoolExecutor(1) as thread:
             sending = thread.submit(crawler.send, "POST", CHAPTERS, body, headers)
             wait_for(lambda: counts(conn) == queue_of(2, 3))  # it is committed, and the process does not know

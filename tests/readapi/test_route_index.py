@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from readapi import rest_route, route_index
+from tests.conftest import MASTER_KEY
 from tests.processes import Served, serving
 
 INDEX = ["/wp-json/", "/wp-json", "/?rest_route=/", "/index.php?rest_route=/"]
@@ -21,7 +22,7 @@ NAMESPACE = ["/wp-json/novel/v1", "/wp-json/novel/v1/", "/?rest_route=/novel/v1"
 
 @pytest.fixture(scope="module")
 def served(scratch: Path, migrated_url: str) -> Iterator[Served]:
-    with serving(scratch, {"NOVEL_DATABASE_URL": migrated_url}) as served:
+    with serving(scratch, {"NOVEL_DATABASE_URL": migrated_url, "NOVEL_MASTER_KEY": MASTER_KEY}) as served:
         yield served
 
 
