@@ -183,7 +183,7 @@ class IngestSettings:
         "NOVEL_INGEST_BUFFER_BYTES",
         options.number(minimum=1024, maximum=1 << 40),
         128 << 20,
-        "Bytes of batches that one process holds at a time; who comes then is answered with 503",
+        "Bytes of batches that one process holds at a time; who finds no room waits, and is then answered with 503",
     )
     lock_failures: int = option(
         "NOVEL_INGEST_LOCK_FAILURES",
