@@ -120,13 +120,13 @@ def _start(
     if has_own_master_key:
         environ["NOVEL_MASTER_KEY"] = remembered_secret(directory / "master.key")
     settings = load(environ)
-    _remember_environment(environ, directory)
     stop.check()
     credentials = _prepare_database(settings, directory, admin=admin, may_replace_key=has_own_master_key)
     stop.check()
     say("Starting the API ...")
     _start_api(settings, listener, environ, directory, supervisor, stop)
     base_url = f"http://{HOST}:{listener.getsockname()[1]}"
+    _remember_environment(environ, directory, base_url=base_url, credentials=credentials)
     assert settings.database.address is not None
     return {
         "base_url": base_url,
@@ -143,9 +143,13 @@ def _push_demo(ready: Mapping[str, str]) -> None:
         say("The demo catalogue could not be pushed. `novel push` says why: see docs/ingest.md.")
 
 
-def _remember_environment(environ: Mapping[str, str], directory: Path) -> None:
-    """For a shell that wants to use the same servers."""
-    ours = {name: value for name, value in environ.items() if name in settings_variables()}
+def _remember_environment(
+    environ: Mapping[str, str], directory: Path, *, base_url: str, credentials: Mapping[str, str]
+) -> None:
+    """For a shell that wants to use the same servers, and to push to them."""
+    ours = {"NOVEL_PUBLIC_URL": base_url}
+    ours |= {name: value for name, value in environ.items() if name in settings_variables()}
+    ours |= {"NOVEL_PUSH_KEY_ID": credentials["key_id"], "NOVEL_PUSH_SECRET": credentials["secret"]}
     write_private(directory / ENVIRONMENT, "".join(f"{name}={shlex.quote(ours[name])}\n" for name in sorted(ours)))
 
 

@@ -64,7 +64,11 @@ async def accept(pool: Pool, new: NewRequest, identity: Identity, *, nonce: byte
         await write(conn)
 
     async def look(conn: Connection) -> Answer | None:
-        return await earlier_answer(conn, identity)
+        earlier = await _find(conn, identity)
+        # The very same request again is a retry, however late it comes.
+        if earlier is None or (earlier.is_expired and earlier.request_id != new.request_id):
+            return None
+        return _same_again(earlier, identity)
 
     for _ in range(MAX_ATTEMPTS):
         try:
@@ -76,7 +80,7 @@ async def accept(pool: Pool, new: NewRequest, identity: Identity, *, nonce: byte
             if answer is not None:
                 return answer, False
             raise IdempotencyConflict(
-                "This X-Novel-Request-Id was used for another batch. Use a new UUID for a new batch."
+                "This X-Novel-Request-Id was used before. Use a new UUID for a new batch."
             ) from None
         except errors.CommitUncertain:
             log.warning("ingest.commit_uncertain", request_id=new.request_id)

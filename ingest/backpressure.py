@@ -26,10 +26,7 @@ class Backpressure:
     async def check(self) -> None:
         waiting = await self._look()
         if waiting.items >= self._settings.queue_max_items or waiting.bytes >= self._settings.queue_max_bytes:
-            raise QueueFull(
-                f"The queue is full for now: {waiting.items} items wait. Try again in {RETRY_AFTER_SECONDS} s.",
-                retry_after_seconds=RETRY_AFTER_SECONDS,
-            )
+            raise QueueFull(retry_after_seconds=RETRY_AFTER_SECONDS)
 
     async def _look(self) -> Waiting:
         if time.monotonic() > self._stale_at:

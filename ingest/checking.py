@@ -16,7 +16,12 @@ from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from ingest import text
 
-_SPECIFIC = {"slug": "invalid_slug", "chapter_no": "invalid_chapter_no", "cover_url": "invalid_url"}
+_SPECIFIC = {
+    "slug": "invalid_slug",
+    "chapter_no": "invalid_chapter_no",
+    "cover_url": "invalid_url",
+    "language": "invalid_language",
+}
 _CLEANERS: dict[str, Callable[[str], str]] = {
     "source_story_id": text.identifier,
     "source_chapter_id": text.identifier,
@@ -205,6 +210,8 @@ def _refusal(name: str, error: Exception) -> Refused:
         return Refused("invalid_slug", "slug may only have the letters a to z, digits and hyphens.")
     if name == "cover_url":
         return Refused("invalid_url", "cover_url must begin with http:// or https:// and have no spaces.")
+    if name == "language":
+        return Refused("invalid_language", "language must be a code like vi or zh-Hant, in lower case at first.")
     if bound := _RANGE.match(said):
         side = "at most" if bound["bound"] == "<=" else "at least"
         return Refused(_SPECIFIC.get(name, "out_of_range"), f"{name} must be {side} {bound['number']}.")

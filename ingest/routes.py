@@ -35,7 +35,7 @@ def routes(ingest: Ingest) -> list[HttpRoute]:
     settings = ingest.settings
     stories = Route(permission="ingest:stories", max_bytes=settings.max_stories_bytes)
     chapters = Route(permission="ingest:chapters", max_bytes=settings.max_chapters_bytes)
-    stats = Route(permission="ingest:stats", max_bytes=rebuild.MAX_BODY_BYTES)
+    stats = Route(permission="ingest:stats", max_bytes=rebuild.MAX_BODY_BYTES, fills_queue=False)
     story_kind = batch.stories_kind()
     chapter_kind = batch.chapters_kind(content_encoding=settings.content_encoding)
 

@@ -48,6 +48,7 @@ class Route:
 
     permission: str
     max_bytes: int
+    fills_queue: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,8 @@ class Ingest:
         idempotency_key = headers.idempotency_key(request.headers)
         encoding = decompression.encoding_of(request.headers.get("content-encoding"))
         headers.check_timestamp(signed.timestamp, now=time.time())
-        await self._backpressure.check()
+        if route.fills_queue:
+            await self._backpressure.check()
         async with self._body(request, max_bytes=route.max_bytes) as body:
             visitor = await self.door.verify(request, signed, body, permission=route.permission)
             await body.hold.trust()

@@ -12,7 +12,7 @@ EVERY_SECONDS = 0.01
 DELAY = Histogram(
     "novel_event_loop_delay_seconds",
     "How much later than asked the event loop woke a sleeper",
-    buckets=(0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0),
+    buckets=(0.001, 0.005, 0.01, 0.02, 0.04, 0.05, 0.1, 0.25, 1.0),
 )
 
 

@@ -55,6 +55,8 @@ class Crawler:
     key_id: str
     secret: str
     more_headers: dict[str, str] = field(default_factory=dict)
+    address: str = HOST
+    """From which it comes."""
 
     def headers(
         self, method: str, path: str, body: bytes = b"", *, timestamp: int | None = None, nonce: str | None = None
@@ -80,7 +82,8 @@ class Crawler:
         } | self.more_headers
 
     def send(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=ANSWER_SECONDS)
+        source = (self.address, 0)
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=ANSWER_SECONDS, source_address=source)
         try:
             connection.request(method, target, body, dict(headers))
             return answer(connection.getresponse())

@@ -94,6 +94,24 @@ def written(conn: Connection) -> dict[str, int]:
     return {table: count for table, count in counts.items() if count}
 
 
+def assert_nothing_is_half_written(conn: Connection) -> None:
+    """Each request has all its jobs, each job its place in a blob, and each blob its unit that waits."""
+    halves = conn.fetch_all(
+        "SELECT r.request_id, r.accepted_items, COUNT(j.id) FROM wp_novel_ingest_requests r"
+        " LEFT JOIN wp_novel_ingest_jobs j ON j.request_id = r.request_id WHERE r.job_type <> 'rebuild_stats'"
+        " GROUP BY r.request_id, r.accepted_items HAVING r.accepted_items <> COUNT(j.id)"
+    )
+    assert halves == []
+    [(jobs, orphans)] = conn.fetch_all(
+        "SELECT COUNT(*), COUNT(*) - COUNT(b.id) FROM wp_novel_ingest_jobs j"
+        " LEFT JOIN wp_novel_ingest_payload_blobs b"
+        " ON b.id = j.payload_blob_id AND j.payload_offset + j.payload_size_bytes <= b.payload_size_bytes"
+    )
+    assert orphans == 0
+    [(ready, items)] = conn.fetch_all("SELECT COUNT(*), COALESCE(SUM(items), 0) FROM wp_novel_ingest_ready")
+    assert (items, ready) == (jobs, conn.fetch_all("SELECT COUNT(*) FROM wp_novel_ingest_payload_blobs")[0][0])
+
+
 @pytest.fixture
 def make_key(conn: Connection, environ: dict[str, str]) -> MakeKey:
     def make(*permissions: str, sources: tuple[str, ...] | None = None) -> tuple[str, str]:

@@ -75,7 +75,7 @@ STORY_FAULTS: dict[str, dict[str, list[Any]]] = {
     "summary": {"invalid_type": NOT_TEXT, "too_long": ["a" * 65536], "invalid_text": ["a\0", HALF_PAIR]},
     "language": {
         "invalid_type": NOT_TEXT,
-        "out_of_range": ["VI", "v", "vi_VN", "viet", HALF_PAIR],
+        "invalid_language": ["VI", "v", "vi_VN", "viet", HALF_PAIR],
         "too_long": ["vi-" + "a" * 8],
     },
     "aliases": {

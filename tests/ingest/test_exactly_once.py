@@ -87,14 +87,28 @@ def test_a_key_belongs_to_its_source_and_its_kind(crawler: Crawler, conn: Connec
     assert counts(conn) == queue_of(3, 3)
 
 
-@pytest.mark.parametrize("other", ["body", "key"])
-def test_a_request_id_used_before_is_a_conflict(crawler: Crawler, conn: Connection, other: str) -> None:
+@pytest.mark.parametrize("other", ["body", "key", "body and key", "API key", "source", "route"])
+def test_a_request_id_used_before_is_a_conflict(make_crawler: MakeCrawler, conn: Connection, other: str) -> None:
+    crawler, stranger = make_crawler(), make_crawler()
     request_id = str(uuid.uuid4())
     assert crawler.push(chapter(1), X_Novel_Request_Id=request_id, Idempotency_Key="k1").status == 202
-    number, key = (2, "k2") if other == "body" else (1, "k2")
-    answer = crawler.push(chapter(number), X_Novel_Request_Id=request_id, Idempotency_Key=key)
+    answer = (stranger if other == "API key" else crawler).push(
+        story(1) if other == "route" else chapter(2 if "body" in other else 1),
+        path=STORIES if other == "route" else CHAPTERS,
+        source="another" if other == "source" else "truyen-a",
+        X_Novel_Request_Id=request_id,
+        Idempotency_Key="k1" if other in ("body", "source", "route") else "k2",
+    )
     assert (answer.status, answer.json()["code"]) == (409, "idempotency_conflict")
-    assert "X-Novel-Request-Id" in answer.json()["message"]
+    assert counts(conn) == queue_of(1, 1)
+
+
+def test_the_very_same_request_is_a_retry_also_after_the_retention(crawler: Crawler, conn: Connection) -> None:
+    request_id = str(uuid.uuid4())
+    first = crawler.push(chapter(1), X_Novel_Request_Id=request_id, Idempotency_Key="k1")
+    conn.execute("UPDATE wp_novel_ingest_requests SET created_at = created_at - INTERVAL 73 HOUR")
+    again = crawler.push(chapter(1), X_Novel_Request_Id=request_id, Idempotency_Key="k1")
+    assert (again.status, again.body) == (202, first.body)
     assert counts(conn) == queue_of(1, 1)
 
 
@@ -109,7 +123,8 @@ def test_a_key_may_be_used_anew_when_its_retention_has_ended(crawler: Crawler, c
     assert state.status == 200  # the old request can still be looked at
 
 
-def test_a_retry_under_a_rotated_key_gets_the_first_answer(make_crawler: MakeCrawler, conn: Connection) -> None:
+def test_a_retry_under_another_key_gets_the_first_answer(make_crawler: MakeCrawler, conn: Connection) -> None:
+    """As after a rotation, in the middle of a retry."""
     one, other = make_crawler(), make_crawler()
     first = one.push(chapter(1), Idempotency_Key="k1")
     again = other.push(chapter(1), Idempotency_Key="k1")

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from ingest import chapters, stories
 from ingest.batch import Checked, Kind
 from runtime.errors import ApiError
+from schema.connection import Connection
 from store import bodies, payloads
 from store.payloads import StoryFrame
 from tests.ingest.checked import CHAPTER, STORY, check_body
 from tests.ingest.client import CHAPTERS, STORIES, Crawler, chapter, story
-from tests.ingest.conftest import MakeCrawler, ServeWith
+from tests.ingest.conftest import MakeCrawler, ServeWith, assert_nothing_is_half_written
 from tests.processes import ANSWER_SECONDS, HOST, Served
 
 LONGEST = {"source_story_id": 191, "slug": 191, "title": 255, "title_original": 255, "author_name": 191}
@@ -160,7 +161,7 @@ def crawler(make_crawler: MakeCrawler) -> Crawler:
     st.booleans(),
 )
 def test_no_body_is_a_failure_of_the_server(
-    served: Served, crawler: Crawler, raw: bytes, path: str, encoding: str, compressed: bool
+    served: Served, crawler: Crawler, conn: Connection, raw: bytes, path: str, encoding: str, compressed: bool
 ) -> None:
     body = bodies.compress(raw, "none" if encoding == "identity" else encoding) if compressed else raw
     answer = crawler.post(path, body, Content_Encoding=encoding)
@@ -168,6 +169,7 @@ def test_no_body_is_a_failure_of_the_server(
     said = answer.json()
     assert "accepted_count" in said or said["error"]["code"] == said["code"]
     assert "Traceback" not in served.said()
+    assert_nothing_is_half_written(conn)
 
 
 _VALUE_OF_A_HEADER = st.text(

@@ -74,9 +74,13 @@ def test_strangers_who_never_finish_keep_no_crawler_out(
     make_crawler: MakeCrawler, served: Served, conn: Connection
 ) -> None:
     crawler = make_crawler()
+    large = [chapter(n, content_raw="ấ" * 80_000) for n in range(40)]
     with strangers(served, 20, declared=12 << 20):
         assert crawler.push(chapter(1)).status == 202
-    assert crawler.push(*(chapter(n, content_raw="ấ" * 80_000) for n in range(40))).status == 202
+        crawler.address = "127.0.0.2"  # theirs is full
+        assert crawler.push(*large).status == 202
+    crawler.address = "127.0.0.1"
+    assert crawler.push(*large).status == 202
 
 
 def test_a_body_that_trickles_in_is_given_up(serve_with: ServeWith) -> None:
@@ -89,8 +93,8 @@ def test_a_body_that_trickles_in_is_given_up(serve_with: ServeWith) -> None:
         assert found.recv(100).startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_body_of_one_byte_chunks_does_not_block_the_loop(make_crawler: MakeCrawler, served: Served) -> None:
-    """A copy and a timer for each byte would be stalls of hundreds of milliseconds."""
+def test_a_body_of_one_byte_chunks_is_taken(make_crawler: MakeCrawler, served: Served) -> None:
+    """How many pieces it is handed on in is in tests/runtime/test_http_protocol.py."""
     crawler = make_crawler()
     body = batch(chapter(1, content_raw="a" * 200_000))
     head = crawler.headers("POST", CHAPTERS, body) | {"Host": "h", "Transfer-Encoding": "chunked"}

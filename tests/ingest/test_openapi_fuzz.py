@@ -23,8 +23,9 @@ from schemathesis.checks import (
 
 from ingest import openapi, signature
 from ingest.routes import REBUILD_STATS
+from schema.connection import Connection
 from tests.ingest.client import CHAPTERS, STORIES, Crawler, chapter, story
-from tests.ingest.conftest import MakeCrawler, ServeWith
+from tests.ingest.conftest import MakeCrawler, ServeWith, assert_nothing_is_half_written
 from tests.processes import HOST, Served
 
 CHECKS: list[Any] = [
@@ -103,7 +104,7 @@ def call(case: Case[Any], crawler: Crawler) -> int:
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_every_answer_is_one_that_the_document_declares(
-    served: Served, crawler: Crawler, document: Any, method: str, path: str, mode: GenerationMode
+    served: Served, crawler: Crawler, conn: Connection, document: Any, method: str, path: str, mode: GenerationMode
 ) -> None:
     statuses = set()
     request_id = crawler.push(*map(chapter, range(5))).json()["request_id"]
@@ -116,6 +117,7 @@ def test_every_answer_is_one_that_the_document_declares(
 
     send()
     assert "Traceback" not in served.said()
+    assert_nothing_is_half_written(conn)
     assert 401 not in statuses, "what is behind the door was reached"
     if mode is GenerationMode.POSITIVE and path != REBUILD_STATS:
         assert statuses & {200, 202}

@@ -182,3 +182,22 @@ async def test_more_connections_than_files_are_refused_and_the_others_go_on(
 
 def test_some_files_are_kept_for_ourselves() -> None:
     assert http_protocol.max_connections() >= 10
+
+
+async def test_a_body_of_one_byte_chunks_is_handed_on_in_few_pieces() -> None:
+    """Each piece costs a copy and a timer: a million of them would hold up all others for seconds."""
+
+    async def pieces(request: Request) -> Response:
+        sizes = [len(piece) async for piece in request.stream()]
+        return JSONResponse({"bytes": sum(sizes), "pieces": len(sizes)})
+
+    async with serving(application(route("/it", pieces, "POST"))) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rpartition(":")[2]))
+        client = Client(reader, writer)
+        await client.send(b"POST /it HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await client.send(b"1\r\nx\r\n" * 1000 + b"0\r\n\r\n")
+        status, body = await client.answer()
+        writer.close()
+    seen = json.loads(body)
+    assert (status, seen["bytes"]) == (200, 1000)
+    assert seen["pieces"] < 100
