@@ -60,7 +60,7 @@ class Plan:
     "--secret-file",
     envvar=SECRET_FILE_VARIABLE,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help=f"File with the key's secret. Or set {SECRET_VARIABLE}.",
+    help=f"File with the key's secret. Or set {SECRET_FILE_VARIABLE}, or {SECRET_VARIABLE} to the secret itself.",
 )
 @click.option("--source", help="Source of items that name none; of all items of lightnovel-crawler.")
 @click.option(
@@ -74,7 +74,7 @@ class Plan:
     default=300.0,
     show_default=True,
     type=click.FloatRange(0),
-    help="Seconds to wait until all is processed; 0: do not wait.",
+    help="Seconds to wait until all is processed, or nothing moves for a minute; 0: do not wait.",
 )
 @click.option("--again", is_flag=True, help="Push anew what was pushed before, instead of repeating its answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print the final report as JSON.")
@@ -94,9 +94,9 @@ def push(
 ) -> None:
     """Push stories and chapters from JSON Lines files, plain, .gz or .zst; `-` is standard input.
 
-    A line with `chapter_no` or `content_raw` is a chapter, any other a story. A folder, meta.json or .json.zip that
-    lightnovel-crawler wrote is imported. Pushing a file again takes nothing twice. Exit code 1 if an item was rejected
-    or failed. docs/ingest.md has the fields.
+    A line with `chapter_no`, `content_raw` or `source_chapter_id` is a chapter, any other a story. A folder, meta.json
+    or .json.zip that lightnovel-crawler wrote is imported. Pushing a file again within 72 hours takes nothing twice.
+    Exit code 1 if an item was rejected or failed. docs/ingest.md has the fields.
     """
     if source is not None and not source.isprintable():  # nor the bytes of a command line that are no text
         raise click.BadParameter("it has characters that no text has.", param_hint="--source")
