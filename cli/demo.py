@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 CATALOGUE = Path(__file__).with_name("demo.jsonl")
-SOURCE = "demo"
 PUSH_SECONDS = 60
 
 

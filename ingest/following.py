@@ -5,7 +5,7 @@ import binascii
 
 from starlette.requests import Request
 
-from ingest import answers, headers
+from ingest import answers, headers, rebuild
 from ingest.door import Visitor
 from runtime.errors import ApiError, NotFound
 from store import ingest_jobs, ingest_requests, payloads
@@ -50,7 +50,7 @@ async def items(conn: Connection, state: State, request: Request) -> bytes:
 
 def _may_see(visitor: Visitor, state: State) -> bool:
     if state.job_type == payloads.REBUILD_STATS:
-        return visitor.key.sources is None or state.source == visitor.key.family[:40]
+        return visitor.key.sources is None or state.source == rebuild.source_of(visitor.key)
     return visitor.key.may_use(state.source)
 
 

@@ -70,7 +70,8 @@ class Ingest:
         self.door = Door(settings, pool=pool, redis=redis, master_key=master_key)
         self.stage = Stage()
         self._backpressure = Backpressure(settings, pool)
-        # Half for what arrives, half for what it expands to: who waits for the second gives way to no one it needs.
+        # Half for what arrives, half for what it expands to. Who has room in the second waits for nothing in the first,
+        # so no two can wait for each other.
         self._arriving = Room(max_bytes=settings.buffer_bytes // 2)
         self._expanded = Room(max_bytes=settings.buffer_bytes // 2)
         self._turns = Turns()

@@ -44,13 +44,9 @@ def is_retryable(error: BaseException) -> bool:
     return isinstance(error, MySQLError) and number(error) in RETRYABLE
 
 
-def is_duplicate(error: BaseException, key: str | None = None) -> bool:
-    """Whether a unique key, or just this one, already has such a row."""
-    if not isinstance(error, MySQLError) or number(error) != DUPLICATE:
-        return False
-    # "Duplicate entry 'x' for key 'name'"; MySQL 8 writes 'table.name'. The value before it may hold anything.
-    named = str(error.args[-1]).rpartition("for key ")[2].strip("'`").rpartition(".")[2]
-    return key is None or named == key
+def is_duplicate(error: BaseException) -> bool:
+    """Whether a unique key already has such a row."""
+    return isinstance(error, MySQLError) and number(error) == DUPLICATE
 
 
 def is_unavailable(error: BaseException) -> bool:
