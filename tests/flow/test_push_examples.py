@@ -1,9 +1,13 @@
 """docs/ingest.md: its signing examples push to a real service, and it names every field and code there is."""
 
+import hashlib
+import hmac
 import json
 import re
+import secrets
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +24,7 @@ from runtime.errors import ApiError
 from schema.connection import Connection
 from store import api_keys
 from tests.conftest import ROOT, clean_environ
+from tests.ingest.client import STORIES, Crawler
 from tests.processes import HOST, Served, serving
 
 DOCUMENT = (ROOT / "docs" / "ingest.md").read_text(encoding="utf-8")
@@ -128,6 +133,31 @@ def test_an_example_with_a_wrong_secret_fails_and_shows_why(example: Example, co
     assert "401" in done.stdout
     assert "invalid_signature" in done.stdout
     assert conn.fetch_all("SELECT COUNT(*) FROM wp_novel_ingest_requests") == [(0,)]
+
+
+def test_a_question_signed_as_the_document_shows_is_answered(
+    served: Served, environ: dict[str, str], conn: Connection
+) -> None:
+    key_id, secret = api_keys.create(
+        conn,
+        name="asking",
+        permissions=["ingest:stories"],
+        master_key=environ["NOVEL_MASTER_KEY"],
+        operator="the tests",
+    )
+    crawler = Crawler(served.port, key_id, secret)
+    names: dict[str, Any] = {"request_id": crawler.push(ITEMS["stories"][0], path=STORIES).json()["request_id"]}
+    names |= {"secret": secret, "hashlib": hashlib, "hmac": hmac, "secrets": secrets, "time": time}
+    (shown,) = re.findall(r"^```python\n(path = .*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
+    exec(shown, names)
+    headers = {
+        "X-Novel-Key-Id": key_id,
+        "X-Novel-Timestamp": names["timestamp"],
+        "X-Novel-Nonce": names["nonce"],
+        "X-Novel-Signature": names["signature"],
+    }
+    answer = served.request("GET", names["path"], headers=headers)
+    assert (answer.status, answer.json()["status"]) == (200, "queued")
 
 
 def test_the_document_shows_the_examples_as_they_are() -> None:
