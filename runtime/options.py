@@ -85,6 +85,18 @@ def seconds(*, minimum: float, maximum: float) -> Callable[[str], float]:
     return parse
 
 
+def list_of_seconds(*, minimum: float, maximum: float) -> Callable[[str], tuple[float, ...]]:
+    one = seconds(minimum=minimum, maximum=maximum)
+
+    def parse(value: str) -> tuple[float, ...]:
+        try:
+            return tuple(one(part.strip()) for part in value.split(","))
+        except ValueError:
+            raise ValueError(f"must be numbers of seconds from {minimum:g} to {maximum:g}, as 30,120,600") from None
+
+    return parse
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     def parse(value: str) -> str:
         if value.lower() not in choices:

@@ -8,6 +8,7 @@ from typing import Any
 from runtime import options
 from runtime.addresses import DatabaseAddress, RedisAddress, parse_database, parse_redis
 from runtime.options import option
+from runtime.worker_settings import RetentionSettings, WorkerSettings
 
 # Credentials of `novel push` and the like: no settings of the service, and no misspelt ones either.
 OF_CLIENTS = "NOVEL_PUSH_"
@@ -256,6 +257,8 @@ class Settings:
     redis: RedisSettings
     http: HttpSettings
     ingest: IngestSettings
+    worker: WorkerSettings
+    retention: RetentionSettings
     logs: LogSettings
     secrets: SecretSettings
     unknown: tuple[str, ...] = ()
@@ -267,6 +270,8 @@ GROUPS: dict[str, type] = {
     "redis": RedisSettings,
     "http": HttpSettings,
     "ingest": IngestSettings,
+    "worker": WorkerSettings,
+    "retention": RetentionSettings,
     "logs": LogSettings,
     "secrets": SecretSettings,
 }

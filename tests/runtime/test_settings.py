@@ -27,6 +27,17 @@ NOT_WHOLE_NUMBERS = ["", "x", "1.0", "1e2", "0x10", "٣", "1 0", "+5", "1_0", "9
 NOT_SECONDS = ["", "x", "-1", "1e2", "nan", "inf", ".5", "1.", "1,5", "9" * 10]
 NOT_NETWORKS = ["h", "192.0.2", "192.0.2.7/33", "192.0.2.7;198.51.100.7", "192.0.2.7 198.51.100.7", "http://192.0.2.7"]
 
+
+def whole(field: str, default: int, low: int, high: int) -> Row:
+    return Row(field, default, {str(low): low, str(high): high}, [*NOT_WHOLE_NUMBERS, str(low - 1), str(high + 1)])
+
+
+def some_seconds(field: str, default: float, low: float, high: float) -> Row:
+    below = [f"{low - 0.009:g}"] if low else []
+    good = {f"{low:g}": float(low), f"{high:g}": float(high)}
+    return Row(field, float(default), good, [*NOT_SECONDS, *below, f"{high + 0.1:.1f}"])
+
+
 ROWS = {
     "NOVEL_DATABASE_URL": Row(
         "database.address", None, {"mysql://u:p@h/d": parse_database("mysql://u:p@h/d"), "": None}, ["h", "mysql://h/d"]
@@ -163,6 +174,30 @@ ROWS = {
         {"gzip": "gzip", "ZSTD": "zstd", "none": "none"},
         ["", "br", "deflate", "gzip,zstd"],
     ),
+    "NOVEL_LEASE_SECONDS": some_seconds("worker.lease_seconds", 120, 1, 86400),
+    "NOVEL_MAX_ATTEMPTS": whole("worker.max_attempts", 5, 1, 1000),
+    "NOVEL_MAX_CRASHES": whole("worker.max_crashes", 5, 1, 1000),
+    "NOVEL_RETRY_SECONDS": Row(
+        "worker.retry_seconds",
+        (30.0, 120.0, 600.0, 1800.0, 3600.0),
+        {"0": (0.0,), "1, 2.5,3": (1.0, 2.5, 3.0)},
+        ["", "x", "1,", ",1", "1;2", "-1", "1e2", "2592000.1"],
+    ),
+    "NOVEL_POLL_SECONDS": some_seconds("worker.poll_seconds", 1, 0.01, 60),
+    "NOVEL_WORKER_STATEMENT_SECONDS": some_seconds("worker.statement_seconds", 60, 1, 3600),
+    "NOVEL_WORKER_STOP_SECONDS": some_seconds("worker.stop_seconds", 30, 1, 600),
+    "NOVEL_RECOUNT_WINDOW_SECONDS": some_seconds("worker.recount_window_seconds", 60, 0, 86400),
+    "NOVEL_CHAPTER_VERSIONS": whole("worker.chapter_versions", 5, 0, 1000),
+    "NOVEL_RETAIN_COMPLETED_DAYS": whole("retention.completed_days", 7, 1, 3650),
+    "NOVEL_RETAIN_FAILED_DAYS": whole("retention.failed_days", 30, 1, 3650),
+    "NOVEL_RETAIN_PAYLOAD_MINUTES": whole("retention.payload_minutes", 60, 0, 43200),
+    "NOVEL_RETAIN_LOGS_DAYS": whole("retention.logs_days", 30, 1, 3650),
+    "NOVEL_RETAIN_SECURITY_LOGS_DAYS": whole("retention.security_logs_days", 90, 1, 3650),
+    "NOVEL_RETAIN_HISTORY_DAYS": whole("retention.history_days", 90, 1, 3650),
+    "NOVEL_RETAIN_EVENTS_DAYS": whole("retention.events_days", 90, 1, 3650),
+    "NOVEL_RETAIN_TOKENS_DAYS": whole("retention.tokens_days", 7, 0, 3650),
+    "NOVEL_RETAIN_MINUTES_DAYS": whole("retention.minutes_days", 30, 1, 3650),
+    "NOVEL_COUNTER_FLUSH_SECONDS": some_seconds("retention.counter_flush_seconds", 300, 1, 86400),
     "NOVEL_LOG_FORMAT": Row(
         "logs.format", "auto", {"auto": "auto", "json": "json", "Human": "human"}, ["", "xml", "auto,json"]
     ),
@@ -331,6 +366,8 @@ def test_the_warning_of_an_unknown_variable_does_not_show_its_value() -> None:
 
 def as_written(default: Any) -> str:
     """A default as a person would set it."""
+    if isinstance(default, tuple):
+        return ",".join(f"{part:g}" for part in default)
     return ("off", "on")[default] if isinstance(default, bool) else str(default)
 
 

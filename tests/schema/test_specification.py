@@ -32,8 +32,14 @@ MORE_COLUMNS = {
     ("wp_novel_ingest_jobs", "error_code"): "dead letters are replayed by error code",
     ("wp_novel_ingest_jobs", "payload_offset"): "where a job's payload begins in the blob it shares with others",
     ("wp_novel_ingest_requests", "key_id"): "which key made the request",
+    ("wp_novel_stories", "source_microsecond"): "of two updates within a second the newer stands",
+    ("wp_novel_chapters", "source_microsecond"): "of two updates within a second the newer stands",
+    ("wp_novel_story_recount_queue", "attempts"): "recounts have retries of their own",
 }
-MORE_INDEXES = {("wp_novel_stories", "FULLTEXT", ("search_text",)): "search"}
+MORE_INDEXES = {
+    ("wp_novel_stories", "FULLTEXT", ("search_text",)): "search",
+    ("wp_novel_ingest_jobs", "KEY", ("payload_blob_id", "item_index")): "from a blob to one of its items",
+}
 MORE_TABLES = {
     "wp_novel_reports": "§7.6 has the route, §6 forgot the table",
     "wp_novel_comment_likes": "§7.6 has the route, §6 forgot the table",
@@ -43,6 +49,10 @@ MORE_TABLES = {
     "wp_novel_workers": "one heartbeat row per worker process",
     "wp_novel_api_key_terms": "the sources, the end and the locks of a key, whose own table stays as specified",
     "wp_novel_rate_windows": "quotas while Redis is away",
+    "wp_novel_chapter_versions": "what a chapter's body was before",
+    "wp_novel_event_gate": "events get their ids in the order of their commits",
+    "wp_novel_upkeep": "whose turn a task of maintenance is",
+    "wp_novel_ingest_minutes": "what the queue did in each minute",
 }
 # Identifiers, and words of the program, compare byte by byte; all other text folds (đ = d).
 BYTEWISE = {
