@@ -12,8 +12,9 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
-from loadtests.catalogue import prose, slugs, words
+from loadtests.catalogue import prose, words
 from loadtests.catalogue.sizes import Sizes, chapter_counts
+from store import folding
 
 Row = tuple[Any, ...]
 
@@ -39,7 +40,7 @@ class StoryRows:
 
 
 def genre_rows() -> list[Row]:
-    return [(number, slugs.slug(name), name, END) for number, name in enumerate(words.GENRES, 1)]
+    return [(number, folding.slug(name), name, END) for number, name in enumerate(words.GENRES, 1)]
 
 
 def stories(sizes: Sizes) -> Iterator[StoryRows]:
@@ -67,7 +68,7 @@ def _story(sizes: Sizes, story_id: int, chapter_count: int, first_chapter_id: in
         story_id,
         source,
         f"{source[:2]}-{story_id}",
-        f"{slugs.slug(title)}-{story_id}",
+        f"{folding.slug(title)}-{story_id}",
         title,
         original,
         author,
@@ -86,7 +87,7 @@ def _story(sizes: Sizes, story_id: int, chapter_count: int, first_chapter_id: in
         created_at,
         updated_at,
         updated_at if random.random() < 0.01 else None,
-        slugs.search_text(title, original, author, *(alias for _, alias in aliases)),
+        folding.search_text(title, original, author, *(alias for _, alias in aliases)),
     )
     return StoryRows(story, aliases, _genres(random, sizes, story_id), chapters, contents)
 
@@ -137,7 +138,7 @@ def _chapters(
 def _aliases(random: Random, story_id: int) -> list[Row]:
     if random.random() >= 0.3:
         return []
-    found = {slugs.fold(alias): alias for alias in (prose.title(random) for _ in range(random.randint(1, 2)))}
+    found = {folding.fold(alias): alias for alias in (prose.title(random) for _ in range(random.randint(1, 2)))}
     return [(story_id, alias) for alias in found.values()]
 
 

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.catalogue import rows, slugs, words
+from loadtests.catalogue import rows, words
 from loadtests.catalogue.rows import StoryRows
 from loadtests.catalogue.sizes import Sizes, chapter_counts
+from store import folding
 
 SMALL = Sizes(stories=60, chapters=500, bodies=12)
 
@@ -178,23 +179,8 @@ def test_genres_reach_from_half_of_the_stories_down_to_ten() -> None:
     assert all(1 <= len(story.genres) <= 5 for story in stories)
 
 
-@pytest.mark.parametrize(
-    ("text", "slug", "search"),
-    [
-        ("Đấu Phá Thương Khung", "dau-pha-thuong-khung", "dau pha thuong khung"),
-        ("Đế Bá", "de-ba", "de_ ba_"),
-        (unicodedata.normalize("NFD", "Đế Bá"), "de-ba", "de_ ba_"),
-        ("  «Kiếm» — Lai! 2 ", "kiem-lai-2", "kiem lai 2__"),
-        ("斗破苍穹", "", ""),
-    ],
-)
-def test_folding(text: str, slug: str, search: str) -> None:
-    assert slugs.slug(text) == slug
-    assert slugs.search_text(text, None) == search
-
-
 def test_search_text_holds_every_name_of_a_story(catalogue: list[StoryRows]) -> None:
     for story in catalogue:
         names = (story.story[TITLE], story.story[ORIGINAL], story.story[AUTHOR], *(alias for _, alias in story.aliases))
         for name in names:
-            assert slugs.search_text(name) in story.story[SEARCH_TEXT]
+            assert folding.search_text(name) in story.story[SEARCH_TEXT]
