@@ -19,14 +19,12 @@ from ingest.envelope import Envelope
 from ingest.items import BatchWarning, ItemError
 from ingest.members import Members, NotAnObject
 from store import payloads
-from store.payloads import Blob, ChapterFrame, Item, StoryFrame
+from store.payloads import AnyFrame, Blob, ChapterFrame, Item
 
 OLDEST = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_NAMES_SHOWN = 10
 MAX_NAME_CHARACTERS = 60
 FUTURE = timedelta(days=1)
-
-AnyFrame = StoryFrame | ChapterFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

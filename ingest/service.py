@@ -23,7 +23,7 @@ from ingest.room import Room
 from ingest.stage import Stage, Turns
 from runtime import logs
 from runtime.settings import IngestSettings
-from store import ingest_jobs, nonces
+from store import ingest_jobs, nonces, payloads, wakeups
 from store.connection import Connection
 from store.ingest_requests import NewRequest
 from store.pool import Pool
@@ -233,6 +233,8 @@ class Ingest:
     async def _note(self, push: Push, new: NewRequest, nonce: bytes, *, size: int) -> None:
         """What others want to know of a batch that was accepted. Nothing here may fail it."""
         await nonces.remember(self.redis, nonce)
+        if new.job_type != payloads.REBUILD_STATS:
+            await wakeups.ring(self.redis, new.job_type)
         self.door.note_use(push.visitor.key)
         ITEMS.labels(new.job_type, "accepted").inc(new.accepted_items)
         BATCHES.labels(new.job_type, "accepted").inc()

@@ -45,6 +45,10 @@ class Command:
     hears: Callable[[], bool] | None = None
     """Whether it can be asked to end right now. If not it is killed, and so has to bear that; None: always."""
     pass_fds: Sequence[int] = ()
+    done_codes: frozenset[int] = frozenset()
+    """Exit codes with which it has done what it was for, and is not started again."""
+    again_codes: frozenset[int] = frozenset()
+    """Exit codes with which it wants to be started again: that is no failure."""
 
 
 class Child:

@@ -15,8 +15,11 @@ from prometheus_client import (
     Histogram,
     Metric,
     generate_latest,
+    start_http_server,
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+from runtime.problems import Problem
 
 SHARED_DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _FOLDER = "novel-metrics-"
@@ -48,7 +51,13 @@ def _has_content(file: Path) -> bool:
 
 @contextlib.contextmanager
 def shared() -> Iterator[None]:
-    """Let the processes started in this block add up their metrics, in a folder that is gone after it."""
+    """Let the processes started in this block add up their metrics, in a folder that is gone after it.
+
+    If our parent has such a folder, it is that one.
+    """
+    if SHARED_DIRECTORY_VARIABLE in os.environ:
+        yield
+        return
     _remove_abandoned()
     directory = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
     os.environ[SHARED_DIRECTORY_VARIABLE] = str(directory)
@@ -71,11 +80,23 @@ def _remove_abandoned() -> None:
 
 def exposition() -> bytes:
     """All metrics in Prometheus's text format."""
+    return generate_latest(_registry())
+
+
+def show(host: str, port: int) -> None:
+    """Show them at http://host:port/metrics, from a thread of its own, until the process ends."""
+    try:
+        start_http_server(port, host, registry=_registry())
+    except OSError as error:
+        raise Problem(f"cannot show metrics at {host}:{port}: {error.strerror}.") from error
+
+
+def _registry() -> CollectorRegistry:
     if SHARED_DIRECTORY_VARIABLE not in os.environ:
-        return generate_latest(REGISTRY)
+        return REGISTRY
     registry = CollectorRegistry()
     _Collector(registry)  # type: ignore[no-untyped-call]
-    return generate_latest(registry)
+    return registry
 
 
 def forget_process(pid: int) -> None:

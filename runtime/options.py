@@ -144,3 +144,10 @@ def master_key(value: str) -> str:
     if len(value) < 32:
         raise ValueError("must have at least 32 characters (for example from: openssl rand -base64 48)")
     return value
+
+
+def host_and_port(value: str) -> tuple[str, int]:
+    match = re.fullmatch(r"([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})", value)
+    if not match or not 1 <= int(match[2]) <= 65535:
+        raise ValueError("must be an address and a port, as 127.0.0.1:9101")
+    return match[1].strip("[]"), int(match[2])

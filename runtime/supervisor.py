@@ -31,6 +31,7 @@ class _Post:
     child: Child | None = None
     quick_deaths: int = 0
     start_at: float = field(default_factory=time.monotonic)
+    is_done: bool = False
 
 
 class Supervisor:
@@ -48,10 +49,12 @@ class Supervisor:
         return child
 
     def run(self) -> None:
-        """Look after the children until the stop."""
+        """Look after the children until the stop, or until all of them have done what they were for."""
         while not self._stop.wait(CHECK_SECONDS):
             for post in self._posts:
                 self._check(post, time.monotonic())
+            if self._posts and all(post.is_done for post in self._posts):
+                return
 
     def stop_all(self, *, at_once: bool = False) -> None:
         """Stop them one after the other, or all at once where none needs another to finish its work."""
@@ -66,21 +69,8 @@ class Supervisor:
 
     def _check(self, post: _Post, now: float) -> None:
         if post.child and (code := post.child.exit_code()) is not None:
-            lived = now - post.child.started_at
-            post.quick_deaths = 1 if lived >= STEADY_SECONDS else post.quick_deaths + 1
-            delay = restart_delay(post.quick_deaths)
-            log.error(
-                "child.died",
-                name=post.child.command.name,
-                pid=post.child.pid,
-                exit_code=code,
-                lived_seconds=round(lived, 1),
-                restart_in_seconds=delay,
-                last_output=post.child.last_output(3),
-            )
-            metrics.forget_process(post.child.pid)
-            post.child, post.start_at = None, now + delay
-        if post.child is None and now >= post.start_at:
+            self._ended(post, post.child, code, now)
+        if post.child is None and not post.is_done and now >= post.start_at:
             try:
                 post.child = children.start(post.make())
             except Problem as problem:
@@ -89,3 +79,25 @@ class Supervisor:
                 log.error("child.not_started", error=str(problem))
             else:
                 log.info("child.restarted", name=post.child.command.name, pid=post.child.pid)
+
+    def _ended(self, post: _Post, child: Child, code: int, now: float) -> None:
+        metrics.forget_process(child.pid)
+        post.child = None
+        name, pid, lived = child.command.name, child.pid, now - child.started_at
+        if code in child.command.done_codes:
+            post.is_done = True
+            log.info("child.done", name=name, pid=pid, lived_seconds=round(lived, 1))
+            return
+        post.quick_deaths = 1 if lived >= STEADY_SECONDS else post.quick_deaths + 1
+        delay = restart_delay(post.quick_deaths)
+        post.start_at = now + delay
+        is_expected = code in child.command.again_codes
+        (log.info if is_expected else log.error)(
+            "child.ended" if is_expected else "child.died",
+            name=name,
+            pid=pid,
+            exit_code=code,
+            lived_seconds=round(lived, 1),
+            restart_in_seconds=delay,
+            last_output=child.last_output(3),
+        )

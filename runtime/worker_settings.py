@@ -30,7 +30,7 @@ class WorkerSettings:
         "NOVEL_RETRY_SECONDS",
         options.list_of_seconds(minimum=0, maximum=30 * 86400),
         (30.0, 120.0, 600.0, 1800.0, 3600.0),
-        "Wait after the first, second, ... failure of an item, separated by commas; the last holds for all further ones",
+        "Wait after the first, second, ... failure of an item, separated by commas; the last for all further ones",
     )
     poll_seconds: float = option(
         "NOVEL_POLL_SECONDS",
@@ -55,6 +55,12 @@ class WorkerSettings:
         options.seconds(minimum=0, maximum=86400),
         60.0,
         "How long changes of a story are gathered before its counts are computed again",
+    )
+    metrics_address: tuple[str, int] | None = option(
+        "NOVEL_WORKER_METRICS_ADDRESS",
+        options.optional(options.host_and_port),
+        None,
+        "Where workers show /metrics, as 127.0.0.1:9101; empty: nowhere",
     )
     chapter_versions: int = option(
         "NOVEL_CHAPTER_VERSIONS",

@@ -97,6 +97,14 @@ class Connection:
         await self._execute("ROLLBACK")
         self.aborted = None
 
+    async def savepoint(self, depth: int) -> None:
+        """Mark a place in the transaction to which it can be rolled back."""
+        await self._execute(f"SAVEPOINT novel_{depth:d}")
+
+    async def rollback_to(self, depth: int) -> None:
+        """Undo what came after the savepoint; the transaction goes on."""
+        await self._execute(f"ROLLBACK TO SAVEPOINT novel_{depth:d}")
+
     def discard(self) -> None:
         """Close the socket at once: the server rolls back whatever was open."""
         self._unfinished = True

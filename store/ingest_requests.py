@@ -1,8 +1,10 @@
 """`wp_novel_ingest_requests`: one row for each batch that was accepted, with the answer it got."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+import orjson
 from asyncmy.errors import MySQLError
 
 from store import errors
@@ -33,6 +35,36 @@ _BY_REQUEST_ID = """
         failed_items, last_error, key_id, created_at, updated_at
     FROM wp_novel_ingest_requests WHERE request_id = %s
 """
+# UNIQUE request_id, in its order. Who ends items of one request at the same time waits here for the other.
+_LOCK_COUNTS = """
+    SELECT r.id, r.request_id, r.accepted_items, r.processed_items, r.failed_items
+    FROM JSON_TABLE(%s, '$[*]' COLUMNS (request_id CHAR(36) PATH '$')) w
+    STRAIGHT_JOIN wp_novel_ingest_requests r FORCE INDEX (request_id) ON r.request_id = w.request_id FOR UPDATE
+"""
+# PRIMARY.
+_WRITE_COUNTS = """
+    UPDATE JSON_TABLE(%s, '$[*]' COLUMNS (
+        id BIGINT UNSIGNED PATH '$[0]', processed INT UNSIGNED PATH '$[1]', failed INT UNSIGNED PATH '$[2]',
+        status TINYINT UNSIGNED PATH '$[3]', message VARCHAR(1000) PATH '$[4]'
+    )) w
+    STRAIGHT_JOIN wp_novel_ingest_requests r FORCE INDEX (PRIMARY) ON r.id = w.id
+    SET r.processed_items = w.processed, r.failed_items = w.failed, r.status = w.status,
+        r.last_error = COALESCE(w.message, r.last_error), r.updated_at = UTC_TIMESTAMP()
+"""
+
+
+@dataclass(slots=True)
+class Ended:
+    """Items of one request that have ended."""
+
+    processed: int = 0
+    failed: int = 0
+    message: str | None = None
+
+    def add(self, *, failed: bool, message: str | None) -> None:
+        self.failed += failed
+        self.processed += not failed
+        self.message = message or self.message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,3 +152,26 @@ async def find(conn: Connection, request_id: str) -> State | None:
     if row is None:
         return None
     return State(row[0], row[1], row[2], STATUSES[row[3]], *row[4:])
+
+
+async def count_ended(conn: Connection, ended: Mapping[str, Ended]) -> None:
+    """Count items that have ended, by their request's id; the last one of a request decides its final state."""
+    rows = []
+    for number, request_id, accepted, processed, failed in await conn.fetch_all(
+        _LOCK_COUNTS, (orjson.dumps(sorted(ended)).decode(),)
+    ):
+        more = ended[request_id]
+        processed, failed = processed + more.processed, failed + more.failed
+        message = more.message[:1000] if more.message else None
+        rows.append((number, processed, failed, STATUSES.index(status_of(accepted, processed, failed)), message))
+    if rows:  # else retention has deleted it
+        await conn.execute(_WRITE_COUNTS, (orjson.dumps(rows).decode(),))
+
+
+def status_of(accepted: int, processed: int, failed: int) -> str:
+    """The state of a request of which so many items have ended."""
+    if processed + failed < accepted:
+        return "processing"
+    if not failed:
+        return "completed"
+    return "partially_failed" if processed else "failed"

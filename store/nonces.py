@@ -16,7 +16,6 @@ from store.redis_link import RedisLink
 TTL_SECONDS = 600
 # In the table a minute more, because the database's clock may be ahead of ours.
 KEPT_SECONDS = TTL_SECONDS + 60
-PURGE_ROWS = 5000
 
 _INSERT = """
     INSERT INTO wp_novel_nonce_replay (nonce_hash, key_id, expires_at)
@@ -25,8 +24,6 @@ _INSERT = """
 # PRIMARY: one whose time has passed gives way.
 _DELETE_EXPIRED = "DELETE FROM wp_novel_nonce_replay WHERE nonce_hash = %s AND expires_at < UTC_TIMESTAMP()"
 _IS_TAKEN = "SELECT 1 FROM wp_novel_nonce_replay WHERE nonce_hash = %s AND expires_at >= UTC_TIMESTAMP()"
-# KEY by_expires_at, a bounded piece at a time.
-_PURGE = "DELETE FROM wp_novel_nonce_replay WHERE expires_at < UTC_TIMESTAMP() ORDER BY expires_at LIMIT %s"
 
 
 class NonceUsed(Exception):
@@ -62,11 +59,6 @@ async def take(conn: Connection, nonce: bytes, key_id: str) -> None:
 async def remember(redis: RedisLink, nonce: bytes) -> None:
     """Tell Redis of a nonce that was taken."""
     await redis.run("nonce", lambda client: client.set(_redis_key(nonce), 1, ex=TTL_SECONDS), fallback=_nothing)
-
-
-async def purge(conn: Connection) -> int:
-    """Delete some of those whose time has passed; returns how many."""
-    return await conn.execute(_PURGE, (PURGE_ROWS,))
 
 
 def _redis_key(nonce: bytes) -> str:

@@ -5,7 +5,7 @@ says where its frame begins and how long it is. A frame is a msgpack array whose
 chapter's body is in it as it will be stored: normalised, hashed and compressed once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -68,6 +68,9 @@ class ChapterFrame(Frame, tag="chapter", frozen=True, kw_only=True):
     content: Content | None = None
 
 
+AnyFrame = StoryFrame | ChapterFrame
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One accepted item: its job row, and its frame."""
@@ -92,15 +95,26 @@ class Blob:
 
 
 _ENCODER = msgspec.msgpack.Encoder(decimal_format="string")
-_DECODER: msgspec.msgpack.Decoder[StoryFrame | ChapterFrame] = msgspec.msgpack.Decoder(StoryFrame | ChapterFrame)
+_DECODER: msgspec.msgpack.Decoder[AnyFrame] = msgspec.msgpack.Decoder(StoryFrame | ChapterFrame)
 
 
-def encode(frame: StoryFrame | ChapterFrame) -> bytes:
+def encode(frame: AnyFrame) -> bytes:
     return _ENCODER.encode(frame)
 
 
-def decode(frame: bytes) -> StoryFrame | ChapterFrame:
+def decode(frame: bytes | memoryview) -> AnyFrame:
     return _DECODER.decode(frame)
+
+
+def decode_many(places: Iterable[tuple[bytes, int, int]]) -> list[AnyFrame | None]:
+    """Frames by the content they are in, their offset and size there; None for one that cannot be read."""
+    found: list[AnyFrame | None] = []
+    for content, offset, size in places:
+        try:
+            found.append(decode(memoryview(content)[offset : offset + size]))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            found.append(None)
+    return found
 
 
 def blobs(items: Sequence[Item], *, max_bytes: int = MAX_BLOB_BYTES) -> list[Blob]:

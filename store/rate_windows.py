@@ -14,7 +14,6 @@ from store.pool import Pool
 from store.redis_link import RedisLink
 
 STEPS = 60
-PURGE_ROWS = 5000
 
 # A hash of the steps in the window: "r<step>" counts requests, "b<step>" bytes.
 _TAKE = """
@@ -58,8 +57,6 @@ _ADD = """
     VALUES (%s, %s, 1, %s, UTC_TIMESTAMP() + INTERVAL %s SECOND)
     ON DUPLICATE KEY UPDATE requests = requests + 1, bytes = bytes + VALUES(bytes)
 """
-# KEY by_expires_at, a bounded piece at a time.
-_PURGE = "DELETE FROM wp_novel_rate_windows WHERE expires_at < UTC_TIMESTAMP() ORDER BY expires_at LIMIT %s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +103,3 @@ def in_database(pool: Pool, scope: str, limit: Limit, *, size: int = 0) -> Fallb
         return 0
 
     return lambda: pool.transaction(count)
-
-
-async def purge(conn: Connection) -> int:
-    """Delete some of the counts that no window reaches any more; returns how many."""
-    return await conn.execute(_PURGE, (PURGE_ROWS,))

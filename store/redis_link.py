@@ -33,6 +33,7 @@ class RedisLink:
     def __init__(self, settings: RedisSettings) -> None:
         self._breaker = Breaker(retry_seconds=settings.retry_seconds)
         self._timeout_seconds = settings.timeout_seconds
+        self.retry_seconds = settings.retry_seconds
         # Who finds no connection free has not found Redis gone: that must not open the breaker.
         self._places = asyncio.Semaphore(MAX_CONNECTIONS)
         self._redis: Redis | None = None

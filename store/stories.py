@@ -10,7 +10,7 @@ from store.connection import Connection
 _SOURCES = """
     SELECT s.id, s.source
     FROM JSON_TABLE(%s, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) wanted
-    STRAIGHT_JOIN wp_novel_stories s ON s.id = wanted.id
+    STRAIGHT_JOIN wp_novel_stories s FORCE INDEX (PRIMARY) ON s.id = wanted.id
 """
 
 

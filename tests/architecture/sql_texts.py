@@ -12,6 +12,7 @@ from tests.conftest import ROOT
 STATEMENT = re.compile(
     r"""^\s*(
         SELECT\s+[\w@%*(`'_]                 | INSERT\s+(IGNORE\s+)?INTO\b  | UPDATE\s+[`\w{]+\s+SET\b
+      | UPDATE\s+JSON_TABLE\b               | DELETE\s+\w+\s+FROM\b
       | DELETE\s+FROM\b                     | REPLACE\s+INTO\b            | CREATE\s+(TABLE|DATABASE|USER|INDEX)\b
       | ALTER\s+(TABLE|USER)\b              | DROP\s+(TABLE|DATABASE)\b   | TRUNCATE\s+TABLE\b
       | SET\s+(SESSION|GLOBAL|NAMES)\b      | SHOW\s+(TABLES|CREATE|PROCESSLIST)\b | LOCK\s+TABLES\b

@@ -46,6 +46,13 @@ def test_sql_is_a_constant_that_parses_and_is_parameterised(found: Found) -> Non
         assert not isinstance(statement, exp.Command)
 
 
+@pytest.mark.parametrize("package", HOMES)
+def test_every_join_of_a_list_of_keys_forces_its_index(package: str) -> None:
+    """Of a small table the optimizer would rather read all of it, and an UPDATE would lock every row."""
+    joins = re.compile(r"STRAIGHT_JOIN\s+wp_\w+\s+\w+\s+(?!FORCE INDEX)")
+    assert not [f"{file}: {found}" for file in python_files(package) for found in joins.findall(file.read_text())]
+
+
 @pytest.mark.parametrize("migration", migrations.available(), ids=lambda m: m.name)
 def test_migrations_parse_and_are_split_as_sqlglot_splits_them(migration: migrations.Migration) -> None:
     text = (ROOT / "schema" / "sql" / f"{migration.name}.sql").read_text()

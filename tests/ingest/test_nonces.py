@@ -8,10 +8,8 @@ from threading import Barrier
 import pytest
 from redis import Redis
 
-from ingest import upkeep
 from schema.connection import Connection
-from store import nonces, rate_windows
-from store.pool import Pool
+from store import nonces
 from tests.ingest.client import CHAPTERS, STORIES, Crawler, batch, chapter, refusal, story
 from tests.ingest.conftest import MakeCrawler, MakeKey, OwnRedis, ServeWith, written
 from tests.processes import Answer, Served
@@ -231,24 +229,3 @@ def test_after_ten_minutes_a_nonce_is_good_again(crawler: Crawler, conn: Connect
     assert crawler.get(path, nonce="g").status == 404
     assert refusal(replayed(crawler, "n")) == NONCE_REPLAY
     assert refusal(crawler.get(path, nonce="g")) == NONCE_REPLAY
-
-
-async def test_what_has_had_its_time_is_thrown_away_and_nothing_else(
-    pool: Pool, conn: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nonces, "PURGE_ROWS", 3)
-    monkeypatch.setattr(rate_windows, "PURGE_ROWS", 3)
-    for number in range(20):
-        seconds = 600 if number % 2 else -1
-        conn.execute(
-            "INSERT INTO wp_novel_nonce_replay VALUES (%s, 'k', UTC_TIMESTAMP() + INTERVAL %s SECOND)",
-            (nonces.fingerprint("k", str(number)), seconds),
-        )
-        conn.execute(
-            "INSERT INTO wp_novel_rate_windows VALUES ('k', %s, 1, 1, UTC_TIMESTAMP() + INTERVAL %s SECOND)",
-            (number, seconds),
-        )
-    assert await upkeep.purge(pool) == 20
-    assert await upkeep.purge(pool) == 0
-    for table in ("wp_novel_nonce_replay", "wp_novel_rate_windows"):
-        assert conn.fetch_all(f"SELECT COUNT(*), MIN(expires_at) > UTC_TIMESTAMP() FROM {table}") == [(10, 1)]

@@ -161,18 +161,3 @@ async def test_without_redis_nothing_is_remembered_and_nothing_fails(nonce: byte
     await nonces.remember(link, nonce)
     assert not await nonces.is_remembered(link, nonce)
     await link.close()
-
-
-async def test_expired_nonces_are_deleted_a_piece_at_a_time_and_others_stay(
-    pool: Pool, conn: PlainConnection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nonces, "PURGE_ROWS", 4)
-    made = [nonces.fingerprint(KEY, str(number)) for number in range(8)]
-    for each in made:
-        assert await take(pool, each)
-    for each in made[:6]:
-        end(conn, each)
-    async with pool.reading() as reading:
-        assert [await nonces.purge(reading) for _ in range(3)] == [4, 2, 0]
-    left = {row[0] for row in conn.fetch_all("SELECT nonce_hash FROM wp_novel_nonce_replay")}
-    assert left == set(made[6:])

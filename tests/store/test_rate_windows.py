@@ -10,7 +10,6 @@ from redis.asyncio import Redis
 
 from runtime import settings
 from runtime.settings import Settings
-from schema.connection import Connection
 from store import rate_windows
 from store.pool import Pool
 from store.rate_windows import STEPS, Limit
@@ -206,17 +205,3 @@ async def test_without_redis_the_fallback_counts(pool: Pool, scope: str) -> None
     assert [await rate_windows.take(link, scope, LIMIT, fallback=fallback) for _ in range(3)] == [0, 0, 0]
     assert await rate_windows.take(link, scope, LIMIT, fallback=fallback) > 0
     await link.close()
-
-
-async def test_old_counts_are_deleted_a_piece_at_a_time_and_others_stay(
-    pool: Pool, conn: Connection, scope: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rate_windows, "PURGE_ROWS", 4)
-    assert await rate_windows.in_database(pool, scope, LIMIT)() == 0
-    for number in range(1, 7):
-        conn.execute(
-            "INSERT INTO wp_novel_rate_windows VALUES ('old', %s, 1, 1, UTC_TIMESTAMP() - INTERVAL 1 SECOND)", (number,)
-        )
-    async with pool.reading() as reading:
-        assert [await rate_windows.purge(reading) for _ in range(3)] == [4, 2, 0]
-    assert conn.fetch_all("SELECT scope, SUM(requests) FROM wp_novel_rate_windows GROUP BY scope") == [(scope, 1)]
