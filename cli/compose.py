@@ -11,7 +11,6 @@ from starlette.routing import BaseRoute
 from admin import status
 from ingest import openapi as ingest_openapi
 from ingest import routes as ingest_routes
-from ingest import upkeep
 from ingest.service import Ingest
 from readapi import route_index
 from readapi.rest_route import RestRoute
@@ -64,8 +63,7 @@ def application(settings: Settings, names: Sequence[str], *, stop: Stop) -> Star
     @contextlib.asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
         try:
-            async with upkeep.running(database) if ingest else contextlib.nullcontext():
-                yield
+            yield
         finally:
             if ingest:
                 await ingest.close()

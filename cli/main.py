@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from cli import doctor, keys, push, schema, serve, up
+from cli import doctor, keys, maintenance, push, queue, schema, serve, up, workers
 from runtime.problems import Problem
 from schema.connection import ServerError
 
@@ -26,6 +26,12 @@ novel.add_command(schema.schema)
 novel.add_command(doctor.doctor)
 novel.add_command(push.push)
 novel.add_command(keys.keys)
+novel.add_command(workers.ingest_worker)
+novel.add_command(workers.recount_worker)
+novel.add_command(maintenance.maintenance)
+novel.add_command(queue.queue)
+novel.add_command(queue.replay_dead_letter)
+novel.add_command(queue.recount_story)
 
 
 def main() -> None:

@@ -8,14 +8,15 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 
-from cli import demo
+from cli import demo, workers
 from cli.console import load_settings, mark, say
 from cli.serve import child_command
-from runtime import children, server
+from runtime import children, metrics, server
 from runtime.alone import alone
 from runtime.private_redis import PrivateRedis
 from runtime.private_server import private_directory, remembered_secret, write_private
@@ -37,6 +38,12 @@ ADMIN = "admin"
 # In a database that we were given, "admin" may be somebody: WordPress suggests that name.
 ADMIN_ELSEWHERE = "novel-admin"
 MAX_LOG_BYTES = 10 << 20
+# A set of each kind: chapters are most of the work.
+WORKERS = {
+    "story-worker": ("ingest-worker", "stories"),
+    "chapter-worker": ("ingest-worker", "chapters", "--concurrency", "2"),
+    "recount-worker": ("recount-worker", "stories"),
+}
 
 
 @click.command()
@@ -59,7 +66,7 @@ MAX_LOG_BYTES = 10 << 20
     help="Write addresses and credentials here, as JSON, once requests are accepted.",
 )
 def up(data_dir: Path, port: int | None, no_demo: bool, ready_file: Path | None) -> None:
-    """Run everything on this machine: database, Redis, migrations, API. Ctrl-C stops all of it.
+    """Run everything on this machine: database, Redis, migrations, API, workers. Ctrl-C stops all of it.
 
     Set NOVEL_DATABASE_URL or NOVEL_REDIS_URL to use servers you already have.
     """
@@ -68,7 +75,8 @@ def up(data_dir: Path, port: int | None, no_demo: bool, ready_file: Path | None)
     if ready_file and not ready_file.parent.is_dir():
         raise Problem(f"there is no folder {ready_file.parent} for --ready-file.")
     # The listener stays open here, because a new API process is handed the same one.
-    with _one_on(directory), on_signals(Stop()) as stop, _listen(port) as listener:
+    # The API shows the metrics of the workers too.
+    with _one_on(directory), on_signals(Stop()) as stop, _listen(port) as listener, metrics.shared():
         if ready_file:
             ready_file.unlink(missing_ok=True)  # of a run that was killed
         supervisor = Supervisor(stop)
@@ -125,6 +133,8 @@ def _start(
     stop.check()
     say("Starting the API ...")
     _start_api(settings, listener, environ, directory, supervisor, stop)
+    say("Starting the workers ...")
+    _start_workers(settings, environ, directory, supervisor)
     base_url = f"http://{HOST}:{listener.getsockname()[1]}"
     _remember_environment(environ, directory, base_url=base_url, credentials=credentials)
     assert settings.database.address is not None
@@ -216,6 +226,21 @@ def _start_api(
     children.end_leftover(command)
     child = supervisor.add(lambda: command)
     children.wait_until(lambda: server.answers(listener, "/readyz"), child, stop=stop)
+
+
+def _start_workers(settings: Settings, environ: Mapping[str, str], directory: Path, supervisor: Supervisor) -> None:
+    logs_directory = private_directory(directory / "logs")
+    for name, arguments in WORKERS.items():
+        command = workers.command(name, arguments, settings=settings, label=str(directory))
+        output = logs_directory / f"{name}.log"
+        command = replace(command, environ=environ, output=output, pid_file=directory / f"{name}.pid")
+        _trim(output)
+        children.end_leftover(command)
+        supervisor.add(partial(_same, command))
+
+
+def _same(command: children.Command) -> children.Command:
+    return command
 
 
 def _listen(port: int | None) -> socket.socket:
