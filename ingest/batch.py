@@ -90,9 +90,12 @@ def check(envelope: Envelope, kind: Kind, *, now: datetime) -> Checked:
     taken: dict[str, tuple[datetime, Item]] = {}
     for index, raw in enumerate(envelope.items):
         try:
-            members, unknown_field = _members(raw, kind)
-            unknown.add(unknown_field)
-            frame = _frame(members, kind)
+            if (fields := kind.item.read_at_once(raw)) is not None:
+                frame = _made(fields, kind.frame)
+            else:
+                members, unknown_field = _members(raw, kind)
+                unknown.add(unknown_field)
+                frame = _frame(members, kind)
         except Refused as refused:
             checked.errors.append(ItemError(index, refused.code, refused.message))
             continue
@@ -137,7 +140,10 @@ def _members(raw: Raw, kind: Kind) -> tuple[Any, str | None]:
 def _frame(members: Any, kind: Kind) -> AnyFrame:
     is_deletion = members.deleted is not UNSET and bytes(members.deleted) == b"true"
     reader, make = (kind.deletion, kind.deleted_frame) if is_deletion else (kind.item, kind.frame)
-    fields = reader.read(members)
+    return _made(reader.read(members), make)
+
+
+def _made(fields: dict[str, Any], make: Callable[[dict[str, Any]], AnyFrame]) -> AnyFrame:
     for name in ("updated_at_source", "published_at"):
         if fields.get(name) is not None:
             fields[name] = _in_utc(name, fields[name])

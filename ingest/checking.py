@@ -88,6 +88,31 @@ class Reader:
             for field in structs.fields(item_type)
         )
         self.names = tuple(field.name for field in self.fields)
+        # Lists are counted, and some blanks are forgiven, field by field.
+        self._is_plain = not any(field.counter or field.name in _MAY_BE_BLANK for field in self.fields)
+        members: Any = [(field.encode_name, field.type, field.default) for field in _required_first(item_type)]
+        whole: Any = msgspec.defstruct("_Whole", members, forbid_unknown_fields=True)
+        self._whole: msgspec.json.Decoder[Any] = msgspec.json.Decoder(whole)
+
+    def read_at_once(self, raw: Raw) -> dict[str, Any] | None:
+        """What `read` finds, in a fraction of the time; None where anything is wrong or unusual, for `read` to look."""
+        if not self._is_plain:
+            return None
+        try:
+            item = self._whole.decode(raw)
+            values: dict[str, Any] = {}
+            for field in self.fields:
+                value = getattr(item, field.name)
+                if value.__class__ is str:
+                    clean = field.clean(value)
+                    if not clean or len(clean) > len(value):
+                        return None
+                    values[field.name] = clean
+                elif value is not UNSET:
+                    values[field.name] = value
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, text.NotText):
+            return None
+        return values
 
     def read(self, members: Any) -> dict[str, Any]:
         """The values of the fields that are there, checked and cleaned; `members` has them as bytes."""
@@ -111,6 +136,10 @@ class Reader:
                 value = _blank(field, value)
             values[field.name] = value
         return values
+
+
+def _required_first(item_type: type[Struct]) -> list[structs.FieldInfo]:
+    return sorted(structs.fields(item_type), key=lambda field: not field.required)
 
 
 def _counted(field_type: Any) -> dict[str, Any]:

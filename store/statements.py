@@ -108,4 +108,10 @@ def chunks(
 
 def _size(row: Parameters) -> int:
     """An upper bound: a character takes four bytes at most."""
-    return sum(4 * len(value) if isinstance(value, str) else len(value) for value in row if hasattr(value, "__len__"))
+    size = 0
+    for value in row:
+        if value.__class__ is bytes:
+            size += len(value)
+        elif value.__class__ is str:
+            size += 4 * len(value)
+    return size

@@ -72,7 +72,13 @@ _BREAKING_TAG = re.compile(rf"<(?:{_BLOCKS}|br|hr)>")
 # With these, HTML that was parsed and written may be another when it is parsed again.
 _UNSETTLED = re.compile(r"<(?:a|table|caption|t[dhr]|tbody|thead|tfoot)[\s/>]|<h[1-6].*<h[1-6]", re.DOTALL)
 _BREAKS_IN_PRE = re.compile(r"<pre>\n+")
-_BLANK_LINES = re.compile(r"\n(?:[^\S\n]*+\n)++")
+# White space of any kind, in UTF-8.
+_BLANK_LINES = re.compile(
+    rb"\n(?:(?:[ \t\v\f\x1c-\x1f]|\xc2[\x85\xa0]|\xe1\x9a\x80"
+    rb"|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80)*+\n)++"
+)
+_MARK_OF_ORDER = b"\xef\xbb\xbf"
+_ENTITIES = ((b"&", b"&amp;"), (b"<", b"&lt;"), (b">", b"&gt;"))
 
 _is_kept = re.compile(_KEPT).fullmatch
 _is_like_a_block = re.compile(_LIKE_BLOCKS).fullmatch
@@ -88,23 +94,34 @@ class Prepared(NamedTuple):
 
 def prepare(raw: bytes) -> Prepared:
     """What is stored of a body that came as UTF-8."""
-    text = raw.decode().replace("\0", "").replace("\ufeff", "")  # the parser would drop some of them, and keep others
-    if "<" in text and _KNOWN_TAG.search(text):
+    # The parser would drop some of these, and keep others.
+    if b"\0" in raw:
+        raw = raw.replace(b"\0", b"")
+    if _MARK_OF_ORDER[:1] in raw:  # to look for one byte takes a fraction of the time
+        raw = raw.replace(_MARK_OF_ORDER, b"")
+    if b"<" in raw and _KNOWN_TAG.search(text := raw.decode()):
         return _from_html(text)
-    return _from_text(text)
+    return _from_text(raw)
 
 
-def _from_text(text: str) -> Prepared:
-    return Prepared(_paragraphs(html.escape(text, quote=False)).encode(), words.count(text))
+def _from_text(raw: bytes) -> Prepared:
+    """Text is not decoded: that and encoding it again would take longer than all the rest."""
+    escaped = raw
+    for sign, entity in _ENTITIES:
+        if sign in escaped:
+            escaped = escaped.replace(sign, entity)
+    return Prepared(_paragraphs(escaped), words.count(raw))
 
 
-def _paragraphs(escaped: str) -> str:
+def _paragraphs(escaped: bytes) -> bytes:
     """Blank lines part paragraphs, a single line break is one."""
+    if b"\r" in escaped:
+        escaped = escaped.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     # No carriage return is left in it: so it can mark the end of a paragraph.
-    marked = _BLANK_LINES.sub("\r", f"\n\n{_with_plain_line_breaks(escaped)}\n\n").strip("\r")
+    marked = _BLANK_LINES.sub(b"\r", b"\n\n%b\n\n" % escaped).strip(b"\r")
     if not marked:
-        return ""
-    return "<p>" + marked.replace("\n", "<br>\n").replace("\r", "</p>\n<p>") + "</p>\n"
+        return b""
+    return b"<p>%b</p>\n" % marked.replace(b"\n", b"<br>\n").replace(b"\r", b"</p>\n<p>")
 
 
 def _from_html(text: str) -> Prepared:
@@ -112,10 +129,11 @@ def _from_html(text: str) -> Prepared:
     clean = _cleaned(tame)
     if clean is not None and not _BREAKING_TAG.search(clean):
         # Text with emphasis in it, whose paragraphs are still its lines.
-        clean = _cleaned(_paragraphs(_TAG.sub(lambda tag: tag[0].replace("\n", " "), clean)))
+        text = _TAG.sub(lambda tag: tag[0].replace("\n", " "), clean)
+        clean = _cleaned(_paragraphs(text.encode()).decode())
     if clean is None:
-        return _from_text(_visible(tame))
-    return Prepared(clean.encode(), words.count(_visible(clean)))
+        return _from_text(_visible(tame).encode())
+    return Prepared(clean.encode(), words.count(_visible(clean).encode()))
 
 
 def _tamed(text: str) -> str:

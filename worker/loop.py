@@ -29,7 +29,7 @@ log = logs.get(__name__)
 
 DEFAULT_LIMIT = 600
 # Of one transaction.
-MAX_SET_ITEMS = 500
+MAX_SET_ITEMS = 600
 MAX_SET_BYTES = 8 << 20
 MAX_UNITS = 256
 # Times that a set may lose its connection, while others have one, before it is taken for the cause.

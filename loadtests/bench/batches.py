@@ -5,7 +5,7 @@ import gzip
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
@@ -84,12 +84,17 @@ def large_texts(form: Form) -> tuple[str, ...]:
 
 def prepared(contents: Sequence[str], form: Form, *, count: int) -> list[Batch]:
     """Batches with the same texts, each of another story."""
-    return list(_prepared(contents, form, count))
+    return list(_prepared(contents, form, range(count)))
 
 
-def _prepared(contents: Sequence[str], form: Form, count: int) -> Iterator[Batch]:
+def different(contents: Sequence[str], form: Form, *, first: int, count: int) -> list[Batch]:
+    """Batches of stories first, first + 1 and so on. Each text begins with the name of its story: all are different."""
+    return list(_prepared([f"{_STORY} {content}" for content in contents], form, range(first, first + count)))
+
+
+def _prepared(contents: Sequence[str], form: Form, stories: Iterable[int]) -> Iterator[Batch]:
     written = _written(contents, form)
-    for story in range(count):
+    for story in stories:
         payload = written.replace(_STORY.encode(), f"s{story:06}".encode())
         match form.encoding:
             case "zstd":

@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,6 +50,8 @@ class Door:
     port: int
     key_id: str
     secret: str
+    environ: Mapping[str, str]
+    """What it was started with."""
 
     @property
     def pid(self) -> int:
@@ -116,7 +118,7 @@ class Client:
 
 
 @contextlib.contextmanager
-def opened(bench: Bench) -> Iterator[Door]:
+def opened(bench: Bench, *, processes: int = 1) -> Iterator[Door]:
     """Serve while the block runs. The queue is taken before, with `queue_tables.owned`."""
     master_key = secrets.token_urlsafe(32)
     with connect(bench.settings.database) as conn:
@@ -128,17 +130,20 @@ def opened(bench: Bench) -> Iterator[Door]:
             operator="bench",
             sources=(batches.SOURCE,),
         )
-    with _redis(bench) as redis_url, _served(bench, redis_url, master_key) as (child, port):
-        yield Door(child, port, key_id, secret)
+    with _redis(bench) as redis_url:
+        environ = _environ(bench, redis_url, master_key)
+        with _served(bench, environ, processes) as (child, port):
+            yield Door(child, port, key_id, secret, environ)
 
 
 @contextlib.contextmanager
-def _served(bench: Bench, redis_url: str, master_key: str) -> Iterator[tuple[Child, int]]:
+def _served(bench: Bench, environ: Mapping[str, str], processes: int) -> Iterator[tuple[Child, int]]:
     OUTPUT.unlink(missing_ok=True)
     # The socket is ours, so nobody can take its port in between.
     with server.listen(HOST, 0) as listener:
         command = serve.child_command("ingest", listener, http=bench.settings.http, name="the ingest service")
-        child = children.start(replace(command, environ=_environ(bench, redis_url, master_key), output=OUTPUT))
+        argv = (*command.argv, "--processes", str(processes))
+        child = children.start(replace(command, argv=argv, environ=environ, output=OUTPUT))
         port: int = listener.getsockname()[1]
         try:
             children.wait_until(lambda: server.answers(listener, "/healthz"), child)

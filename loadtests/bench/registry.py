@@ -11,6 +11,7 @@ from loadtests.bench.cases import (
     ingest_memory,
     list_read,
     payload_layout,
+    pipeline,
     point_read,
 )
 from runtime.problems import Problem
@@ -23,6 +24,7 @@ CASES: list[AnyCase] = [
     payload_layout.CASE,
     *ingest_loop.CASES,
     *ingest_memory.CASES,
+    *pipeline.CASES,
     *driver_choice.CASES,
 ]
 
