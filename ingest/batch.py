@@ -1,11 +1,12 @@
 """A batch, checked: what can be queued, what was refused and why. Pure, and made to run in a thread.
 
-All that can be done once is done here: decode, check, normalise, hash, compress. Of two items with the same identity
-the one with the later `updated_at_source` is taken (the later in the batch, if they are equal).
+All that can be done once is done here: `examine` decodes, checks, normalises and hashes, `pack` compresses. In between
+somebody may look which items are stored already just as they were pushed: those are not packed. Of two items with the
+same identity the one with the later `updated_at_source` is taken (the later in the batch, if they are equal).
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -38,20 +39,46 @@ class Kind:
     frame: Callable[[dict[str, Any]], AnyFrame]
     deleted_frame: Callable[[dict[str, Any]], AnyFrame]
     external_ref: Callable[[Any], str]
+    pack: Callable[[AnyFrame], AnyFrame]
+    """Brings a frame into the form in which it is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An item that is well-formed, and the only one of its batch with its identity."""
+
+    index: int
+    external_ref: str
+    frame: AnyFrame
+    """With its text as it came."""
+    fingerprint: bytes
+
+
+@dataclass(slots=True)
+class Examined:
+    """What can be taken, and what was refused and why."""
+
+    source: str
+    total: int
+    candidates: list[Candidate] = field(default_factory=list)
+    errors: list[ItemError] = field(default_factory=list)
+    warnings: list[BatchWarning] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Checked:
     source: str
     total: int
-    errors: list[ItemError] = field(default_factory=list)
-    warnings: list[BatchWarning] = field(default_factory=list)
-    blobs: list[tuple[Blob, bytes]] = field(default_factory=list)
-    """With their SHA-256."""
+    errors: list[ItemError]
+    warnings: list[BatchWarning]
+    standing: list[Candidate]
+    """Items that are stored as they were pushed already: nothing is left to do."""
+    blobs: list[tuple[Blob, bytes]]
+    """The others, with the SHA-256 of each blob."""
 
     @property
     def accepted(self) -> int:
-        return sum(len(blob.items) for blob, _ in self.blobs)
+        return len(self.standing) + sum(len(blob.items) for blob, _ in self.blobs)
 
 
 _STORY_MEMBERS = Members(dict.fromkeys(stories.ITEM.names + stories.DELETION.names))
@@ -67,6 +94,7 @@ def stories_kind() -> Kind:
         frame=stories.frame,
         deleted_frame=stories.deletion,
         external_ref=stories.external_ref,
+        pack=lambda frame: frame,
     )
 
 
@@ -76,18 +104,19 @@ def chapters_kind(*, content_encoding: str) -> Kind:
         members=_CHAPTER_MEMBERS,
         item=chapters.ITEM,
         deletion=chapters.DELETION,
-        frame=lambda fields: chapters.frame(fields, encoding=content_encoding),
+        frame=chapters.frame,
         deleted_frame=chapters.deletion,
         external_ref=chapters.external_ref,
+        pack=lambda frame: chapters.packed(frame, encoding=content_encoding),
     )
 
 
-def check(envelope: Envelope, kind: Kind, *, now: datetime) -> Checked:
+def examine(envelope: Envelope, kind: Kind, *, now: datetime) -> Examined:
     """Check every item; never raises for what a client sent."""
-    checked = Checked(envelope.source, len(envelope.items))
+    examined = Examined(envelope.source, len(envelope.items))
     unknown = {envelope.unknown_field}
     in_future = 0
-    taken: dict[str, tuple[datetime, Item]] = {}
+    taken: dict[str, Candidate] = {}
     for index, raw in enumerate(envelope.items):
         try:
             if (fields := kind.item.read_at_once(raw)) is not None:
@@ -97,33 +126,49 @@ def check(envelope: Envelope, kind: Kind, *, now: datetime) -> Checked:
                 unknown.add(unknown_field)
                 frame = _frame(members, kind)
         except Refused as refused:
-            checked.errors.append(ItemError(index, refused.code, refused.message))
+            examined.errors.append(ItemError(index, refused.code, refused.message))
             continue
         in_future += frame.updated_at_source > now + FUTURE
-        item = _item(index, frame, kind)
-        earlier = taken.get(item.external_ref)
+        candidate = Candidate(index, kind.external_ref(frame), frame, _fingerprint(frame))
+        earlier = taken.get(candidate.external_ref)
         if earlier is None:
-            taken[item.external_ref] = frame.updated_at_source, item
+            taken[candidate.external_ref] = candidate
             continue
-        loser, winner = earlier[1], item
-        if earlier[0] > frame.updated_at_source:
-            loser, winner = item, earlier[1]
-        else:
-            taken[item.external_ref] = frame.updated_at_source, item
-        why = "comes later" if earlier[0] == frame.updated_at_source else "has the later updated_at_source"
-        checked.errors.append(
+        loser, winner = earlier, candidate
+        earlier_at = earlier.frame.updated_at_source
+        if earlier_at > frame.updated_at_source:
+            loser, winner = candidate, earlier
+        taken[candidate.external_ref] = winner
+        why = "comes later" if earlier_at == frame.updated_at_source else "has the later updated_at_source"
+        examined.errors.append(
             ItemError(
                 loser.index,
                 "duplicate_item",
                 f"Items {loser.index} and {winner.index} are the same: {winner.index} was taken, because it {why}.",
             )
         )
-    checked.errors.sort(key=lambda error: error.index)
-    checked.warnings = _warnings(unknown, in_future)
-    items = sorted((item for _, item in taken.values()), key=lambda item: item.index)
-    for blob in payloads.blobs(items):
-        checked.blobs.append((blob, hashlib.sha256(blob.content).digest()))
-    return checked
+    examined.errors.sort(key=lambda error: error.index)
+    examined.warnings = _warnings(unknown, in_future)
+    examined.candidates = sorted(taken.values(), key=lambda candidate: candidate.index)
+    return examined
+
+
+def pack(examined: Examined, kind: Kind, *, standing: Container[int] = ()) -> Checked:
+    """Compress and encode the items, but for those (by their index) that are stored as they are already."""
+    items, done = [], []
+    for candidate in examined.candidates:
+        if candidate.index in standing:
+            done.append(candidate)
+            continue
+        encoded = payloads.encode(kind.pack(candidate.frame))
+        items.append(Item(candidate.index, candidate.external_ref, candidate.fingerprint, encoded))
+    blobs = [(blob, hashlib.sha256(blob.content).digest()) for blob in payloads.blobs(items)]
+    return Checked(examined.source, examined.total, examined.errors, examined.warnings, done, blobs)
+
+
+def check(envelope: Envelope, kind: Kind, *, now: datetime) -> Checked:
+    """All of it at once, for whoever does not know what is stored."""
+    return pack(examine(envelope, kind, now=now), kind)
 
 
 def _members(raw: Raw, kind: Kind) -> tuple[Any, str | None]:
@@ -160,17 +205,12 @@ def _in_utc(name: str, time: datetime) -> datetime:
     return utc
 
 
-def _item(index: int, frame: AnyFrame, kind: Kind) -> Item:
-    encoded = payloads.encode(frame)
-    return Item(index, kind.external_ref(frame), _fingerprint(frame, encoded), encoded)
-
-
-def _fingerprint(frame: AnyFrame, encoded: bytes) -> bytes:
+def _fingerprint(frame: AnyFrame) -> bytes:
     """The same item has the same one, however its body is compressed."""
     if isinstance(frame, ChapterFrame) and frame.content is not None:
         bare = payloads.encode(msgspec.structs.replace(frame, content=None))
         return hashlib.sha256(bare + frame.content.sha256).digest()
-    return hashlib.sha256(encoded).digest()
+    return hashlib.sha256(payloads.encode(frame)).digest()
 
 
 def _warnings(unknown: set[str | None], in_future: int) -> list[BatchWarning]:

@@ -5,10 +5,12 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
+from msgspec import structs
+
 from ingest.checking import Reader, Refused, decimals
 from ingest.items import MAX_CONTENT_BYTES, ChapterDeletion, ChapterItem
 from store import bodies
-from store.payloads import ChapterFrame, Content
+from store.payloads import AnyFrame, ChapterFrame, Content
 
 ITEM = Reader(ChapterItem)
 DELETION = Reader(ChapterDeletion)
@@ -16,7 +18,8 @@ DELETION = Reader(ChapterDeletion)
 MAX_REF_CHARACTERS = 191
 
 
-def frame(fields: dict[str, Any], *, encoding: str) -> ChapterFrame:
+def frame(fields: dict[str, Any]) -> ChapterFrame:
+    """With the text as it came: see `packed`."""
     number = Decimal(decimals(fields["chapter_no"]))
     is_published = fields.get("is_published")
     return ChapterFrame(
@@ -28,8 +31,17 @@ def frame(fields: dict[str, Any], *, encoding: str) -> ChapterFrame:
         title=fields["title"],
         published_at=fields.get("published_at"),
         is_published=None if is_published is None else bool(is_published),
-        content=_content(fields["content_raw"], encoding),
+        content=_content(fields["content_raw"]),
     )
+
+
+def packed(frame: AnyFrame, *, encoding: str) -> AnyFrame:
+    """The frame with its text compressed as it will be stored."""
+    if not isinstance(frame, ChapterFrame) or frame.content is None or encoding == "none":
+        return frame
+    text = frame.content
+    content = Content(bodies.compress(text.stored, encoding), encoding, text.sha256, text.size)
+    return structs.replace(frame, content=content)
 
 
 def deletion(fields: dict[str, Any]) -> ChapterFrame:
@@ -61,10 +73,10 @@ def external_ref(frame: ChapterFrame) -> str:
     return f"{ref[:126]}~{hashlib.sha256(ref.encode()).hexdigest()}"
 
 
-def _content(text: str, encoding: str) -> Content:
+def _content(text: str) -> Content:
     raw = text.encode()
     if len(raw) > MAX_CONTENT_BYTES:
         raise Refused(
             "content_too_large", f"content_raw has {len(raw)} bytes in UTF-8; at most {MAX_CONTENT_BYTES} are taken."
         )
-    return Content(bodies.compress(raw, encoding), encoding, hashlib.sha256(raw).digest(), len(raw))
+    return Content(raw, "none", hashlib.sha256(raw).digest(), len(raw))

@@ -74,7 +74,7 @@ def _answered(
         payload_sha256=identity.payload_sha256,
         response=answers.accepted(push.request_id, accepted=len(wanted), rejected=missing, warnings=[]),
         key_id=key.key_id,
-        is_completed=True,
+        done_items=len(wanted),
     )
 
     async def write(conn: Connection) -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from prometheus_client import Counter
 from starlette.requests import Request
 
-from ingest import accepting, answers, batch, decompression, envelope, headers, reading
+from ingest import accepting, answers, batch, decompression, envelope, headers, reading, standing_items
 from ingest.accepting import Answer, Identity
 from ingest.answers import NothingAccepted
 from ingest.backpressure import Backpressure
@@ -23,7 +23,7 @@ from ingest.room import Room
 from ingest.stage import Stage, Turns
 from runtime import logs
 from runtime.settings import IngestSettings
-from store import ingest_jobs, nonces, payloads, wakeups
+from store import ingest_jobs, nonces, wakeups
 from store.connection import Connection
 from store.ingest_requests import NewRequest
 from store.pool import Pool
@@ -199,11 +199,15 @@ class Ingest:
     async def _checked(
         self, push: Push, kind: Kind, opened: Envelope, sha256: bytes, size: int
     ) -> tuple[NewRequest, accepting.Write]:
-        checked = await self.stage.run(lambda: batch.check(opened, kind, now=datetime.now(UTC)), size_bytes=size)
-        ITEMS.labels(kind.job_type, "rejected").inc(len(checked.errors))
-        if not checked.blobs:
+        examined = await self.stage.run(lambda: batch.examine(opened, kind, now=datetime.now(UTC)), size_bytes=size)
+        ITEMS.labels(kind.job_type, "rejected").inc(len(examined.errors))
+        if not examined.candidates:
             BATCHES.labels(kind.job_type, "rejected").inc()
-            raise NothingAccepted(push.request_id, checked.errors, checked.warnings)
+            raise NothingAccepted(push.request_id, examined.errors, examined.warnings)
+        async with self.pool.reading() as conn:
+            standing = await standing_items.find(conn, examined.source, examined.candidates)
+        checked = await self.stage.run(lambda: batch.pack(examined, kind, standing=standing), size_bytes=size)
+        ITEMS.labels(kind.job_type, "standing").inc(len(checked.standing))
         new = NewRequest(
             request_id=push.request_id,
             source=opened.source,
@@ -216,6 +220,7 @@ class Ingest:
                 push.request_id, accepted=checked.accepted, rejected=checked.errors, warnings=checked.warnings
             ),
             key_id=push.visitor.key.key_id,
+            done_items=len(checked.standing),
         )
 
         async def write(conn: Connection) -> None:
@@ -226,6 +231,7 @@ class Ingest:
                 source=opened.source,
                 request_id=push.request_id,
                 idempotency_key=push.idempotency_key,
+                done=[(item.index, item.external_ref, item.fingerprint) for item in checked.standing],
             )
 
         return new, write
@@ -233,7 +239,7 @@ class Ingest:
     async def _note(self, push: Push, new: NewRequest, nonce: bytes, *, size: int) -> None:
         """What others want to know of a batch that was accepted. Nothing here may fail it."""
         await nonces.remember(self.redis, nonce)
-        if new.job_type != payloads.REBUILD_STATS:
+        if new.done_items < new.accepted_items:
             await wakeups.ring(self.redis, new.job_type)
         self.door.note_use(push.visitor.key)
         ITEMS.labels(new.job_type, "accepted").inc(new.accepted_items)

@@ -30,6 +30,14 @@ _INSERT_JOB = """
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, 'blob', %s, %s, UTC_TIMESTAMP(), UTC_TIMESTAMP(), UTC_TIMESTAMP())
     ON DUPLICATE KEY UPDATE id = id
 """
+# PRIMARY. It was done when it came: next_run_at says when.
+_INSERT_DONE = """
+    INSERT INTO wp_novel_ingest_jobs
+        (job_type, source, request_id, idempotency_key, external_ref, payload_hash, payload_storage, status, item_index,
+         next_run_at, created_at, updated_at)
+    VALUES (%s, %s, %s, %s, %s, %s, 'none', 2, %s, UTC_TIMESTAMP(), UTC_TIMESTAMP(), UTC_TIMESTAMP())
+    ON DUPLICATE KEY UPDATE id = id
+"""
 _INSERT_READY = """
     INSERT INTO wp_novel_ingest_ready
         (job_type, source, request_id, payload_blob_id, first_item, last_item, items, payload_bytes, next_run_at,
@@ -76,8 +84,19 @@ async def enqueue(
     source: str,
     request_id: str,
     idempotency_key: str,
+    done: Sequence[tuple[int, str, bytes]] = (),
 ) -> None:
-    """Write jobs, payloads and waiting units of one request; each blob comes with its SHA-256."""
+    """Write jobs, payloads and waiting units of one request; each blob comes with its SHA-256.
+
+    `done` has the items (index, reference, fingerprint) of which nothing is left to do: they get a job that has ended.
+    """
+    if done:
+        ended = [
+            (job_type, source, request_id, idempotency_key, external_ref, sha256, index)
+            for index, external_ref, sha256 in done
+        ]
+        if await conn.execute_many(_INSERT_DONE, ended) != len(ended):
+            raise errors.StoreError("two items of a batch have the same reference")
     for blob, sha256 in blobs:
         content = blob.content
         blob_id = await conn.insert(_INSERT_BLOB, (content, sha256, len(content), ENCODING, PAYLOAD_DAYS))

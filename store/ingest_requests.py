@@ -78,8 +78,8 @@ class NewRequest:
     payload_sha256: bytes
     response: bytes
     key_id: str
-    is_completed: bool = False
-    """Nothing is left for a worker to do."""
+    done_items: int = 0
+    """Of which nothing is left for a worker to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +119,8 @@ async def insert(conn: Connection, new: NewRequest) -> None:
     """Raises RequestTaken; of two at once the second waits for the first one's COMMIT."""
     values = (
         *(new.request_id, new.source, new.job_type, new.idempotency_key),
-        STATUSES.index("completed" if new.is_completed else "queued"),
-        *(new.total_items, new.accepted_items, new.total_items - new.accepted_items),
-        new.accepted_items if new.is_completed else 0,
+        STATUSES.index("completed" if new.done_items == new.accepted_items else "queued"),
+        *(new.total_items, new.accepted_items, new.total_items - new.accepted_items, new.done_items),
         *(new.payload_sha256, new.response.decode(), new.key_id),
     )
     try:

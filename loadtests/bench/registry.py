@@ -11,8 +11,8 @@ from loadtests.bench.cases import (
     ingest_memory,
     list_read,
     payload_layout,
-    pipeline,
     point_read,
+    queue_pipeline,
 )
 from runtime.problems import Problem
 
@@ -24,7 +24,7 @@ CASES: list[AnyCase] = [
     payload_layout.CASE,
     *ingest_loop.CASES,
     *ingest_memory.CASES,
-    *pipeline.CASES,
+    *queue_pipeline.CASES,
     *driver_choice.CASES,
 ]
 
