@@ -1,4 +1,4 @@
-"""A database for one case alone, beside the one with the catalogue: made, migrated, and dropped again."""
+"""A database for one case alone, beside the one with the catalogue: made, migrated, and most often dropped again."""
 
 import contextlib
 from collections.abc import Iterator
@@ -26,6 +26,18 @@ def beside(bench: Bench, suffix: str) -> Bench:
         )
     database = replace(bench.settings.database, address=replace(address, database=name))
     return replace(bench, settings=replace(bench.settings, database=database))
+
+
+@contextlib.contextmanager
+def kept(bench: Bench, suffix: str) -> Iterator[Connection]:
+    """One that is there from an earlier run, if it has the same tables, or else a new one; it stays."""
+    own = beside(bench, suffix)
+    name = require_address(own.settings.database).database
+    with connect(bench.settings.database, statement_seconds=0) as outside:
+        outside.execute_as_is(_CREATE.format(database=name))
+    with connect(own.settings.database, statement_seconds=0) as conn:
+        filling.ensure_schema(conn, lock_seconds=own.settings.database.migration_lock_seconds)
+        yield conn
 
 
 @contextlib.contextmanager

@@ -68,6 +68,22 @@ def new_chapters(count: int = BATCHES_AT_ONCE) -> list[Batch]:
     return batches.different(batches.texts(), batches.JSON, first=0, count=count)
 
 
+def unfinished(conn: Connection) -> int:
+    """Batches that are not in the tables yet."""
+    return int(conn.fetch_all(_UNFINISHED)[0][0])
+
+
+async def finished(conn: Connection, *, down_to: int = 0) -> None:
+    """Wait until no more than so many batches are not in the tables."""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while unfinished(conn) > down_to:
+        if time.monotonic() > deadline:
+            raise Problem(f"the workers did not finish within {ANSWER_SECONDS:g} seconds. Their log is {OUTPUT}.")
+        await asyncio.sleep(LOOK_SECONDS)
+    if row := conn.fetch_one(_FAILED):
+        raise Problem(f"an item of the benchmark failed: {row[0]}")
+
+
 @dataclass(frozen=True, slots=True)
 class Crew:
     """How many of us work."""
@@ -92,15 +108,8 @@ class Line:
         pushed = (loop.run_in_executor(self._threads, _push_all, client, waiting) for client in self._clients)
         return sum(await asyncio.gather(*pushed))
 
-    async def finished(self) -> None:
-        """Wait until all that was accepted is in the tables."""
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while self._conn.fetch_all(_UNFINISHED)[0][0]:
-            if time.monotonic() > deadline:
-                raise Problem(f"the workers did not finish within {ANSWER_SECONDS:g} seconds. Their log is {OUTPUT}.")
-            await asyncio.sleep(LOOK_SECONDS)
-        if row := self._conn.fetch_one(_FAILED):
-            raise Problem(f"a chapter of the benchmark failed: {row[0]}")
+    async def finished(self, *, down_to: int = 0) -> None:
+        await finished(self._conn, down_to=down_to)
 
     def reset(self) -> None:
         reset(self._conn)

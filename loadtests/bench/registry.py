@@ -12,7 +12,10 @@ from loadtests.bench.cases import (
     list_read,
     payload_layout,
     point_read,
+    queue_claim,
+    queue_noop,
     queue_pipeline,
+    queue_workers,
 )
 from runtime.problems import Problem
 
@@ -25,6 +28,9 @@ CASES: list[AnyCase] = [
     *ingest_loop.CASES,
     *ingest_memory.CASES,
     *queue_pipeline.CASES,
+    *queue_workers.CASES,
+    *queue_noop.CASES,
+    *queue_claim.CASES,
     *driver_choice.CASES,
 ]
 
