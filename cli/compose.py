@@ -1,6 +1,7 @@
 """Puts services together into one HTTP application: the only place that knows all of them."""
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Sequence
 from importlib import metadata
 from typing import Any
@@ -9,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from admin import status
+from cli import queue_figures
 from ingest import openapi as ingest_openapi
 from ingest import routes as ingest_routes
 from ingest.service import Ingest
@@ -78,6 +80,7 @@ def application(settings: Settings, names: Sequence[str], *, stop: Stop) -> Star
         http=settings.http,
         means_unavailable=(errors.StoreError,),
         path_caps=path_caps,
+        figures=[functools.partial(queue_figures.read, database)],
     )
     app.add_middleware(RestRoute)  # outermost, so that logs and metrics see the address it stands for
     return app

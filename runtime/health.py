@@ -5,11 +5,13 @@ balancer looks away first. What a check raised is logged; the public answer only
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from prometheus_client import Metric
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -19,6 +21,8 @@ from runtime.shutdown import Stop
 
 log = logs.get(__name__)
 
+# Somebody asks every few seconds, and gives up soon.
+FIGURES_SECONDS = 3.0
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -32,7 +36,11 @@ class Check:
     """What takes longer has failed."""
 
 
-def routes(checks: Sequence[Check], *, stop: Stop) -> list[Route]:
+Figures = Callable[[], Awaitable[Iterable[Metric]]]
+"""Metrics that are looked up when somebody asks for them."""
+
+
+def routes(checks: Sequence[Check], *, stop: Stop, figures: Sequence[Figures] = ()) -> list[Route]:
     async def healthz(request: Request) -> Response:
         return _json({"status": "ok"})
 
@@ -49,9 +57,21 @@ def routes(checks: Sequence[Check], *, stop: Stop) -> list[Route]:
         return _json({"status": status, "checks": results}, 200 if ready else 503)
 
     async def show_metrics(request: Request) -> Response:
-        return Response(metrics.exposition(), media_type=metrics.CONTENT_TYPE, headers=_NO_STORE)
+        looked_up = await asyncio.gather(*map(_looked_up, figures))
+        content = metrics.exposition(itertools.chain(*looked_up))
+        return Response(content, media_type=metrics.CONTENT_TYPE, headers=_NO_STORE)
 
     return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", show_metrics)]
+
+
+async def _looked_up(figures: Figures) -> Iterable[Metric]:
+    """The figures, or none of them: a database that is away must not hide what this process knows itself."""
+    try:
+        async with asyncio.timeout(FIGURES_SECONDS):
+            return await figures()
+    except Exception as error:  # noqa: BLE001  any failure means the same
+        log.warning("metrics.figures_failed", error=repr(error))
+        return ()
 
 
 async def passes(check: Check) -> bool:

@@ -27,6 +27,7 @@ def application(
     http: HttpSettings,
     means_unavailable: Sequence[type[Exception]] = (),
     path_caps: Mapping[str, int] | None = None,
+    figures: Sequence[health.Figures] = (),
 ) -> Starlette:
     """Compose the application. Errors in `means_unavailable` are answered with 503 and Retry-After."""
 
@@ -35,7 +36,7 @@ def application(
         async with loop_watch.watching(), lifespan():
             yield
 
-    every_route = [*health.routes(checks, stop=stop), *routes]
+    every_route = [*health.routes(checks, stop=stop, figures=figures), *routes]
     templates: dict[Any, str] = {}
     for route in every_route:
         if isinstance(route, Route):

@@ -216,8 +216,18 @@ def depths(conn: Connection) -> list[Depth]:
 
 
 async def depths_async(conn: AsyncConnection) -> list[Depth]:
-    """The same, for a worker's metrics."""
+    """The same, for metrics."""
     return [_depth(row) for row in await conn.fetch_all(_DEPTHS)]
+
+
+async def recounts_async(conn: AsyncConnection) -> Recounts:
+    row = await conn.fetch_one(_RECOUNTS)
+    assert row is not None
+    return _recounts(row)
+
+
+async def tasks_async(conn: AsyncConnection) -> list[Task]:
+    return [_task(row) for row in await conn.fetch_all(_UPKEEP)]
 
 
 def _depth(row: Row) -> Depth:

@@ -82,7 +82,8 @@ def test_up_answers_and_ctrl_c_leaves_no_process_behind(directory: Path) -> None
     assert b"novel_http_requests_total" in running.get("/metrics")[1]
     assert "novel/v1" in json.loads(running.get("/wp-json/")[1])["namespaces"]
     assert running.get("/admin/")[0] == 200
-    assert len(processes_of(directory)) >= 4
+    assert len(processes_of(directory)) >= 7
+    wait_for(lambda: b"novel_queue_claimed_items_total" in running.get("/metrics")[1])  # of the workers, too
     wait_for(lambda: "Ctrl-C stops it." in running.said())
     printed = re.search(r"Commands +(set -a; .+)   \(then for example: (.+)\)", running.said())
     assert printed, running.said()
@@ -100,11 +101,24 @@ def pushed(database_url: str) -> list[tuple[str, str, int]]:
         return conn.fetch_all("SELECT source, job_type, accepted_items FROM wp_novel_ingest_requests ORDER BY id")
 
 
-def test_a_demo_catalogue_is_pushed_once(directory: Path) -> None:
+def chapter_counts(database_url: str) -> list[tuple[str, int]]:
+    """Stories that readers could see, and how many chapters they are said to have."""
+    with connection.connect(load({"NOVEL_DATABASE_URL": database_url}).database) as conn:
+        return conn.fetch_all("SELECT slug, chapter_count FROM wp_novel_stories WHERE status > 0 ORDER BY slug")
+
+
+def _are_counted(database_url: str, *, chapters: int) -> bool:
+    return sum(count for _, count in chapter_counts(database_url)) == chapters
+
+
+def test_a_demo_catalogue_is_pushed_once_and_worked(directory: Path) -> None:
     demo = [("demo", "stories_bulk", 3), ("demo", "chapters_bulk", 10)]
     for _ in range(2):
-        running = Running(directory)
-        assert pushed(running.ready["database_url"]) == demo
+        running = Running(directory, NOVEL_RECOUNT_WINDOW_SECONDS="0")
+        url = running.ready["database_url"]
+        assert pushed(url) == demo
+        wait_for(partial(_are_counted, url, chapters=10))
+        assert len(chapter_counts(url)) == 3
         assert running.stop() == 0
 
 
@@ -127,7 +141,8 @@ def test_after_kill_9_it_starts_again_with_the_same_credentials(directory: Path)
 
 def test_what_dies_is_started_again_and_the_rest_goes_on(directory: Path) -> None:
     running = Running(directory)
-    for pid_file in ("mariadb/child.pid", "redis/child.pid", "api.pid"):
+    workers = ("story-worker.pid", "chapter-worker.pid", "recount-worker.pid")
+    for pid_file in ("mariadb/child.pid", "redis/child.pid", "api.pid", *workers):
         path = directory / pid_file
         pid = int(path.read_text())
         os.kill(pid, signal.SIGKILL)
