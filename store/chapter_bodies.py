@@ -72,12 +72,13 @@ async def write(conn: Connection, bodies: Sequence[Body], *, at: datetime) -> No
 
 async def keep(conn: Connection, chapter_ids: Sequence[int], *, at: datetime, most: int) -> None:
     """Keep the present bodies of chapters as versions, at most so many of each chapter: the oldest go."""
-    if not chapter_ids or not most:
+    if not chapter_ids:
         return
     ids = orjson.dumps(sorted(chapter_ids)).decode()
     last = {chapter_id: int(version) for chapter_id, version in await conn.fetch_all(_LAST_VERSIONS, (ids,))}
     new = [(chapter_id, last.get(chapter_id, 0) + 1) for chapter_id in sorted(chapter_ids)]
-    await conn.execute(_KEEP, (at.replace(microsecond=0), orjson.dumps(new).decode()))
+    if most:
+        await conn.execute(_KEEP, (at.replace(microsecond=0), orjson.dumps(new).decode()))
     old = [(chapter_id, version - most) for chapter_id, version in new if version > most]
     if old:
         await conn.execute(_FORGET, (orjson.dumps(old).decode(),))

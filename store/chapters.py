@@ -1,6 +1,6 @@
 """Rows of `wp_novel_chapters` as a worker writes them. The story's row is locked before: see `story_rows`."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -38,8 +38,13 @@ _IDS = """
     STRAIGHT_JOIN wp_novel_chapters c FORCE INDEX (story_number)
         ON c.story_id = w.story_id AND c.chapter_no = w.number
 """
-# UNIQUE story_number, its lowest entry.
-_LOWEST = "SELECT MIN(chapter_no) FROM wp_novel_chapters FORCE INDEX (story_number) WHERE story_id = %s"
+# UNIQUE story_number, the lowest entry of each story. MIN() here would read all of them.
+_LOWEST = """
+    SELECT w.id, (
+        SELECT c.chapter_no FROM wp_novel_chapters c FORCE INDEX (story_number)
+        WHERE c.story_id = w.id ORDER BY c.chapter_no LIMIT 1
+    ) FROM JSON_TABLE(%s, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) w
+"""
 _INSERT = """
     INSERT INTO wp_novel_chapters
         (story_id, source_chapter_id, chapter_no, slug, title, is_published, word_count, published_at,
@@ -65,6 +70,12 @@ _MOVE = """
     )) w
     STRAIGHT_JOIN wp_novel_chapters c FORCE INDEX (PRIMARY) ON c.id = w.id
     SET c.chapter_no = w.number, c.slug = w.slug
+"""
+# PRIMARY.
+_HIDE = """
+    UPDATE JSON_TABLE(%s, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) w
+    STRAIGHT_JOIN wp_novel_chapters c FORCE INDEX (PRIMARY) ON c.id = w.id
+    SET c.deleted_at = %s, c.updated_at = %s
 """
 # PRIMARY.
 _REFRESH = """
@@ -120,9 +131,12 @@ async def ids(conn: Connection, numbers: Sequence[tuple[int, Decimal]]) -> dict[
     return {(story, number): chapter_id for story, number, chapter_id in await conn.fetch_all(_IDS, (values,))}
 
 
-async def lowest_number(conn: Connection, story_id: int) -> Decimal:
-    row = await conn.fetch_one(_LOWEST, (story_id,))
-    return Decimal(0) if row is None or row[0] is None else row[0]
+async def lowest_numbers(conn: Connection, story_ids: Collection[int]) -> dict[int, Decimal]:
+    """The lowest number in each of these stories, 0 in one without chapters."""
+    if not story_ids:
+        return {}
+    rows = await conn.fetch_all(_LOWEST, (orjson.dumps(sorted(story_ids)).decode(),))
+    return {story_id: number if number is not None else Decimal(0) for story_id, number in rows}
 
 
 async def insert(conn: Connection, rows: Sequence[ChapterRow], *, at: datetime) -> None:
@@ -141,6 +155,13 @@ async def move(conn: Connection, moves: Sequence[tuple[int, Decimal, str]]) -> N
     if moves:
         rows = [(chapter_id, str(number), slug) for chapter_id, number, slug in sorted(moves)]
         await conn.execute(_MOVE, (orjson.dumps(rows).decode(),))
+
+
+async def hide(conn: Connection, chapter_ids: Sequence[int], *, at: datetime) -> None:
+    """Delete chapters for now: the next that their source says of them brings them back."""
+    if chapter_ids:
+        whole = at.replace(microsecond=0)
+        await conn.execute(_HIDE, (orjson.dumps(sorted(chapter_ids)).decode(), whole, whole))
 
 
 async def refresh(conn: Connection, times: Sequence[tuple[int, datetime]]) -> None:

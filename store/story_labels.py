@@ -17,7 +17,13 @@ _DELETE_ALIASES = """
     DELETE a FROM JSON_TABLE(%s, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) w
     STRAIGHT_JOIN wp_novel_story_aliases a FORCE INDEX (story_alias) ON a.story_id = w.id
 """
-# The collation decides which aliases are the same: the first stays.
+# The place of each, where of those that are the same under the table's collation only the first is told.
+_DISTINCT = """
+    SELECT MIN(w.place) FROM JSON_TABLE(%s, '$[*]' COLUMNS (
+        place INT PATH '$[0]', story_id BIGINT UNSIGNED PATH '$[1]', alias VARCHAR(255) PATH '$[2]'
+    )) w
+    GROUP BY w.story_id, w.alias COLLATE utf8mb4_unicode_520_ci
+"""
 _ADD_ALIAS = "INSERT INTO wp_novel_story_aliases (story_id, alias) VALUES (%s, %s) ON DUPLICATE KEY UPDATE id = id"
 # UNIQUE slug.
 _GENRES = """
@@ -46,6 +52,18 @@ async def aliases(conn: Connection, story_ids: Sequence[int]) -> dict[int, list[
     found: dict[int, list[str]] = defaultdict(list)
     for story_id, alias in await conn.fetch_all(_ALIASES, (_json(story_ids),)):
         found[story_id].append(alias)
+    return found
+
+
+async def distinct_aliases(conn: Connection, wanted: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
+    """Each alias of a story once, as the table compares them: the first stays."""
+    found: dict[int, list[str]] = {story_id: [] for story_id in wanted}
+    flat = [(story_id, alias) for story_id, some in wanted.items() for alias in some]
+    if flat:
+        rows = [(place, story_id, alias) for place, (story_id, alias) in enumerate(flat)]
+        for (place,) in sorted(await conn.fetch_all(_DISTINCT, (orjson.dumps(rows).decode(),))):
+            story_id, alias = flat[place]
+            found[story_id].append(alias)
     return found
 
 

@@ -27,15 +27,17 @@ _FIND = """
     FROM JSON_TABLE(%s, '$[*]' COLUMNS (source VARCHAR(40) PATH '$[0]', ref VARCHAR(191) PATH '$[1]')) w
     STRAIGHT_JOIN wp_novel_stories s FORCE INDEX (source_story) ON s.source = w.source AND s.source_story_id = w.ref
 """
-# Two who make the same story at once: the second waits for the first one's COMMIT, and then finds its row.
+# Two who make the same story at once: the second waits for the first one's COMMIT, and then finds its row. Nobody sees
+# it, because it is deleted; and it is ongoing, for a deletion may be all that is known of it until it comes.
 _MAKE = """
     INSERT INTO wp_novel_stories
         (source, source_story_id, slug, title, status, created_at, updated_at, deleted_at)
-    VALUES (%s, %s, %s, '', 0, %s, %s, %s) ON DUPLICATE KEY UPDATE id = id
+    VALUES (%s, %s, %s, '', 1, %s, %s, %s) ON DUPLICATE KEY UPDATE id = id
 """
 # PRIMARY, in the order of ids.
 _LOCK = """
-    SELECT s.id FROM JSON_TABLE(%s, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) w
+    SELECT s.id, s.deleted_at IS NULL AND s.status <> 0
+    FROM JSON_TABLE(%s, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) w
     STRAIGHT_JOIN wp_novel_stories s FORCE INDEX (PRIMARY) ON s.id = w.id FOR UPDATE
 """
 # PRIMARY.
@@ -149,9 +151,10 @@ def placeholder_slug(ref: str) -> str:
     return NOT_A_SLUG + hashlib.sha256(ref.encode()).hexdigest()
 
 
-async def lock(conn: Connection, ids: Sequence[int]) -> None:
-    """Lock stories until the end of the transaction."""
-    await conn.fetch_all(_LOCK, (orjson.dumps(sorted(set(ids))).decode(),))
+async def lock(conn: Connection, ids: Sequence[int]) -> set[int]:
+    """Lock stories until the end of the transaction; returns those that readers see."""
+    rows = await conn.fetch_all(_LOCK, (orjson.dumps(sorted(set(ids))).decode(),))
+    return {story_id for story_id, is_visible in rows if is_visible}
 
 
 async def read(conn: Connection, ids: Sequence[int]) -> list[StoryRow]:

@@ -3,6 +3,10 @@
 A chapter is found by the source's id, else by its number; one that came without an id is adopted by the first item that
 has its number and brings an id. Within a round each row is written once: a second item for it is deferred to the next
 round, which sees what the first one wrote. Numbers and slugs are unique within a story: `seats` decides who gets them.
+
+A source that puts a chapter between others gives all that follow new numbers, which come in several batches. So a
+chapter that moves takes its new place also from one whose own news has not come yet, if what is known of that one is
+older: it is hidden until they come. A chapter that is new takes no place from anybody: it waits.
 """
 
 import hashlib
@@ -56,6 +60,8 @@ class Plan:
     """Items that cannot be written now, and why."""
     moves: list[tuple[int, Decimal, str]] = field(default_factory=list)
     """Rows (id, number, slug) that have to make room first, for a moment or for good."""
+    hidden: list[ChapterRow] = field(default_factory=list)
+    """Of those that make room, chapters that readers may have seen: gone until their source says where they are now."""
     deferred: list[Item] = field(default_factory=list)
 
 
@@ -73,13 +79,14 @@ def plan(
     aside = _Aside(lowest)
     changes: list[Change] = []
     seen: set[object] = set()
+    refreshed: dict[int, datetime] = {}
     for item in sorted(items, key=lambda item: (item.at, item.job.id)):
         row = known.find(item)
-        keys = [row.id] if row else _keys_of_new(item)
-        if any(key in seen for key in keys):
+        keys = _keys(item, row)
+        if not seen.isdisjoint(keys):
             made.deferred.append(item)
+            seen.update(keys)  # nothing newer overtakes it
             continue
-        seen.update(keys)
         if row and row.at is not None and item.at < row.at:
             made.stale.append(item)
             continue
@@ -87,9 +94,11 @@ def plan(
         if row and replace(change.after, at=row.at) == row and not change.has_new_body:
             made.unchanged.append(item)
             if change.after.at is not None and change.after.at != row.at:
-                made.refreshed.append((row.id, change.after.at))
+                refreshed[row.id] = change.after.at
         else:
             changes.append(change)
+            seen.update(keys)
+    made.refreshed += refreshed.items()
     _seat(made, changes, known, aside)
     return made
 
@@ -123,18 +132,24 @@ class _Aside:
 
 
 def may_need_aside(items: Sequence[Item], rows: Sequence[ChapterRow]) -> set[int]:
-    """Stories of which something may have to be set aside: a deleted chapter, or one that was never seen."""
-    return {item.story_id for item in items if item.frame.deleted} | {row.story_id for row in rows if row.is_deleted}
+    """Stories of which something may have to be set aside: a chapter in another's place, or one that was never seen."""
+    stories = {item.story_id for item in items if item.frame.deleted}
+    if rows:
+        known = _Known(rows)
+        for item in items:
+            row = known.find(item)
+            holders = (known.holders.get(seat) for seat in _wanted_seats(item))
+            if any(holder is not None and (row is None or holder != row.id) for holder in holders):
+                stories.add(item.story_id)
+    return stories
 
 
-def _keys_of_new(item: Item) -> list[object]:
-    """What tells a new chapter from the others of a round. Of two with one number, of which one has no id, the second
-    is the same chapter."""
-    ref, number = item.frame.source_chapter_id, item.frame.chapter_no
-    keys: list[object] = [] if ref is None else [("ref", item.story_id, ref)]
-    if number is not None:
-        keys.append(("number", item.story_id, number))
-    return keys
+def _keys(item: Item, row: ChapterRow | None) -> list[object]:
+    """What only one item of a round may have. A second one with the same id or number may be for the same chapter, once
+    the first is written: when that adopts a row, or moves one to this number. And it must not get a slug first."""
+    named = zip(("ref", "number", "slug"), item.wanted[1:], strict=True)
+    keys: list[object] = [(kind, item.story_id, name) for kind, name in named if name is not None]
+    return [row.id, *keys] if row else keys
 
 
 def _change(
@@ -142,7 +157,9 @@ def _change(
 ) -> Change:
     frame = item.frame
     if frame.deleted:
-        after = replace(row, is_deleted=True, at=item.at) if row else _tombstone(item, aside)
+        if row is None:
+            return Change(item, None, _tombstone(item, aside), has_new_body=False)
+        after = replace(row, ref=row.ref or frame.source_chapter_id, is_deleted=True, at=item.at)
         return Change(item, row, after, has_new_body=False)
     assert frame.chapter_no is not None
     assert frame.content is not None
@@ -189,7 +206,14 @@ def _seat(made: Plan, changes: Sequence[Change], known: _Known, aside: _Aside) -
     """Give every change its number and slug, or find the conflict."""
     claims = [Claim(change.after.id, _seats(change.after)) for change in changes]
     deleted = {row.id for row in known.rows.values() if row.is_deleted}
-    settled = seats.settle(claims, known.holders, may_be_set_aside=deleted)
+
+    def gives_way(place: int, holder_id: int) -> bool:
+        holder, moving = known.rows[holder_id], changes[place]
+        # One without an id is known by its number alone, and would not be found again.
+        is_older = holder.at is None or moving.item.at > holder.at
+        return moving.before is not None and not moving.before.is_deleted and holder.ref is not None and is_older
+
+    settled = seats.settle(claims, known.holders, may_be_set_aside=deleted, gives_way=gives_way)
     for place, change in enumerate(changes):
         if place in settled.refused:
             made.conflicts.append((change.item, _refusal(settled.refused[place], known)))
@@ -199,12 +223,18 @@ def _seat(made: Plan, changes: Sequence[Change], known: _Known, aside: _Aside) -
         row = known.rows[row_id]
         slug = f"{row.slug[: MAX_SLUG_CHARACTERS - 21]}~{row.id}"
         made.moves.append((row.id, aside.next(row.story_id), slug))
+        if not row.is_deleted:
+            made.hidden.append(row)
     for place, row_id in enumerate(sorted(settled.moving), 1):
         made.moves.append((row_id, Decimal(-place) / 100, f"~{row_id}"))
 
 
 def _seats(row: ChapterRow) -> tuple[seats.Seat, ...]:
     return ("number", row.story_id, row.number), ("slug", row.story_id, row.slug)
+
+
+def _wanted_seats(item: Item) -> tuple[seats.Seat, ...]:
+    return ("number", item.story_id, item.frame.chapter_no), ("slug", item.story_id, item.frame.slug)
 
 
 def _refusal(seat: seats.Seat, known: _Known) -> str:

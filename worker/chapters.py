@@ -7,6 +7,7 @@ from datetime import datetime
 
 from store import bodies, chapter_bodies, chapters, events, payloads, story_rows, units
 from store.chapter_bodies import Body
+from store.chapters import ChapterRow
 from store.connection import Connection
 from store.jobs import Job
 from store.payloads import ChapterFrame, Content
@@ -63,8 +64,8 @@ class Chapters:
             else:
                 items.append(Item(job, story_id, frame))
         if items:
-            await story_rows.lock(conn, [item.story_id for item in items])
-            applied += await self._write(conn, items)
+            visible = await story_rows.lock(conn, [item.story_id for item in items])
+            applied += await self._write(conn, items, visible)
         return applied
 
     async def committed(self, pool: Pool, outcomes: Sequence[Outcome]) -> Collection[str]:
@@ -78,28 +79,32 @@ class Chapters:
         released = await pool.transaction(lambda conn: units.release_waiting(conn, waited_for)) if waited_for else 0
         return (payloads.CHAPTERS,) if released else ()
 
-    async def _write(self, conn: Connection, items: Sequence[Item]) -> Applied:
+    async def _write(self, conn: Connection, items: Sequence[Item], visible: Collection[int]) -> Applied:
+        """Write in rounds. `visible` has the stories that readers see."""
         now = await story_rows.now(conn)
         applied = Applied()
         changes: list[tuple[Change, int]] = []
+        hidden: list[ChapterRow] = []
         while items:
             plan = await self._plan(conn, items, now)
             changes += await self._carry_out(conn, plan, now)
+            hidden += plan.hidden
             applied.outcomes += [Done(item.job, is_stale=True) for item in plan.stale]
             applied.outcomes += [Done(item.job) for item in plan.unchanged]
             applied.outcomes += [Done(change.item.job) for change in plan.changes]
-            applied.outcomes += [TryAgain(item.job, CHAPTER_CONFLICT, message) for item, message in plan.conflicts]
-            items = plan.deferred
-        is_news = _announce(applied, changes)
+            # What was in the way may have gone with the changes: a chapter was deleted, or got another number. Without
+            # any, newer items must not wait for good behind older ones of their chapters.
+            refused = [] if plan.changes else _before(plan.conflicts, plan.deferred) or plan.conflicts
+            applied.outcomes += [TryAgain(item.job, CHAPTER_CONFLICT, message) for item, message in refused]
+            settled = {item.job for item, _ in refused}
+            items = [*plan.deferred, *(item for item, _ in plan.conflicts if item.job not in settled)]
+        is_news = _announce(applied, changes, hidden, visible)
         await story_rows.bump(conn, list(is_news.items()), at=now)
         return applied
 
     async def _plan(self, conn: Connection, items: Sequence[Item], now: datetime) -> Plan:
         rows = await chapters.find(conn, [item.wanted for item in items])
-        lowest = {
-            story_id: await chapters.lowest_number(conn, story_id)
-            for story_id in chapter_plan.may_need_aside(items, rows)
-        }
+        lowest = await chapters.lowest_numbers(conn, chapter_plan.may_need_aside(items, rows))
         return chapter_plan.plan(
             items, rows, now=now, lowest=lowest, count_words=lambda item: self._made_of(item).words
         )
@@ -107,6 +112,7 @@ class Chapters:
     async def _carry_out(self, conn: Connection, plan: Plan, now: datetime) -> list[tuple[Change, int]]:
         """Write what the plan says; returns the changes with the ids of their chapters."""
         await chapters.move(conn, plan.moves)
+        await chapters.hide(conn, [row.id for row in plan.hidden], at=now)
         await chapters.refresh(conn, plan.refreshed)
         new = [change for change in plan.changes if change.before is None]
         await chapters.insert(conn, [change.after for change in new], at=now)
@@ -135,15 +141,35 @@ class Chapters:
         return Body(chapter_id, content.stored, made.html, content.sha256, content.size, content.encoding)
 
 
-def _announce(applied: Applied, changes: Sequence[tuple[Change, int]]) -> dict[int, bool]:
-    """Note what changed; returns the stories, and of each whether readers got something new."""
-    is_news: dict[int, bool] = {}
+def _before(conflicts: Sequence[tuple[Item, str]], deferred: Sequence[Item]) -> list[tuple[Item, str]]:
+    """Those of these conflicts that a deferred item of the same chapter waits for."""
+    keys = {key for item in deferred for key in _names(item)}
+    return [(item, message) for item, message in conflicts if not keys.isdisjoint(_names(item))]
+
+
+def _names(item: Item) -> set[tuple[int, object]]:
+    return {(item.story_id, name) for name in (item.frame.source_chapter_id, item.frame.chapter_no) if name is not None}
+
+
+def _announce(
+    applied: Applied, changes: Sequence[tuple[Change, int]], hidden: Sequence[ChapterRow], visible: Collection[int]
+) -> dict[int, bool]:
+    """Note what changed; returns the stories, and of each whether readers got something new.
+
+    Of a story that readers do not see, they see no chapter either.
+    """
+    is_news = dict.fromkeys((row.story_id for row in hidden), False)
+    applied.events += [
+        events.New(events.CHAPTER_DELETED, row.story_id, row.id)
+        for row in hidden
+        if row.is_visible and row.story_id in visible
+    ]
     for change, chapter_id in changes:
         story_id = change.after.story_id
         was_visible = change.before is not None and change.before.is_visible
         kind = events.of_chapter(was_visible=was_visible, is_visible=change.after.is_visible)
         is_news[story_id] = is_news.get(story_id, False) or kind == events.CHAPTER_CREATED
-        if kind:
+        if kind and story_id in visible:
             applied.events.append(events.New(kind, story_id, chapter_id))
     applied.touched |= set(is_news)
     return is_news

@@ -132,7 +132,7 @@ def _from_html(text: str) -> Prepared:
         text = _TAG.sub(lambda tag: tag[0].replace("\n", " "), clean)
         clean = _cleaned(_paragraphs(text.encode()).decode())
     if clean is None:
-        return _from_text(_visible(tame).encode())
+        return _from_text(_visible(tame).replace("\ufeff", "").encode())
     return Prepared(clean.encode(), words.count(_visible(clean).encode()))
 
 
@@ -193,7 +193,7 @@ def _https(relative_url: str) -> str | None:
 _CLEANER = nh3.Cleaner(
     tags=set(_KEPT.split("|")),
     clean_content_tags=set(_HIDDEN.split("|")),
-    attributes=_ATTRIBUTES,
+    attributes={"*": set(), **_ATTRIBUTES},  # else any tag may have a title and a language
     url_schemes={"http", "https"},
     url_relative=_https,
     link_rel="nofollow noopener noreferrer",
@@ -207,6 +207,8 @@ def _cleaned(tame: str) -> str | None:
     clean = _cleaned_once(tame)
     if _UNSETTLED.search(tame):
         for _ in range(_MOST_PASSES):
+            if _is_entangled(clean):
+                return None
             before, clean = clean, _cleaned_once(clean)
             if clean == before:
                 break
@@ -216,8 +218,11 @@ def _cleaned(tame: str) -> str | None:
 
 
 def _cleaned_once(tame: str) -> str:
+    clean = _CLEANER.clean(tame)
+    if _UNTAMED.search(clean):  # escaped, an attribute may have become too long
+        clean = _CLEANER.clean(_tamed(clean))
     # Entities may have stood for what does not survive another parsing; nor does a line break that begins a <pre>.
-    clean = _with_plain_line_breaks(_CLEANER.clean(tame)).replace("\ufeff", "")
+    clean = _with_plain_line_breaks(clean).replace("\ufeff", "")
     return _BREAKS_IN_PRE.sub("<pre>", clean) if "<pre>" in clean else clean
 
 

@@ -9,6 +9,7 @@ from store.connection import Connection
 from store.jobs import Job
 from store.payloads import StoryFrame
 from store.pool import Pool
+from store.story_rows import SlugOwner
 from worker import genres, story_plan
 from worker.handler import Applied, Done, GiveUp, Outcome, unreadable
 from worker.story_plan import Change, Item
@@ -30,8 +31,13 @@ class Stories:
         now = await story_rows.now(conn)
         ids = await self._ids(conn, items, now)
         await story_rows.lock(conn, list(ids.values()))
+        empty: set[int] = set()
         for some in story_plan.rounds(items):
-            applied += await self._round(conn, some, ids, now)
+            # Deletions first: what is deleted gives its slug up, also to a story of the same batch.
+            for part in ([item for item in some if item.frame.deleted], [i for i in some if not i.frame.deleted]):
+                if part:
+                    applied += await self._round(conn, part, ids, now, empty)
+        await story_rows.delete(conn, list(empty))
         return applied
 
     async def committed(self, pool: Pool, outcomes: Sequence[Outcome]) -> Collection[str]:
@@ -54,14 +60,16 @@ class Stories:
         return ids
 
     async def _round(
-        self, conn: Connection, items: Sequence[Item], ids: dict[story_rows.Ref, int], now: datetime
+        self, conn: Connection, items: Sequence[Item], ids: dict[story_rows.Ref, int], now: datetime, empty: set[int]
     ) -> Applied:
+        """Write one round. `empty` has the placeholders that are still empty: a later round may fill them."""
         rows = {(row.source, row.ref): row for row in await story_rows.read(conn, [ids[item.ref] for item in items])}
         wanted = [(item.ref[0], item.frame.slug) for item in items if not item.frame.deleted]
-        owners = await story_rows.by_slug(conn, wanted) if wanted else {}
+        owners = await _owners(conn, wanted, held=set(ids.values())) if wanted else {}
         plan = story_plan.plan(items, rows, owners)
         await story_rows.rename(conn, plan.renames)
-        await story_rows.delete(conn, plan.empty)
+        empty |= set(plan.empty)
+        empty -= {change.after.id for change in plan.changes}
         changed = await _write_labels(conn, plan.changes, now)
         await _write_rows(conn, plan.changes, changed, now)
         applied = Applied(
@@ -78,6 +86,19 @@ class Stories:
                 if kind:
                     applied.events.append(events.New(kind, change.after.id))
         return applied
+
+
+async def _owners(
+    conn: Connection, slugs: Sequence[tuple[str, str]], *, held: set[int]
+) -> dict[tuple[str, str], SlugOwner]:
+    """Who has these slugs. A deleted story may lose its slug: it is locked, so that it does not come back meanwhile."""
+    while True:
+        owners = await story_rows.by_slug(conn, slugs)
+        others = {owner.id for owner in owners.values() if owner.is_deleted} - held
+        if not others:
+            return owners
+        await story_rows.lock(conn, list(others))
+        held |= others
 
 
 def _differs(change: Change) -> bool:
@@ -109,8 +130,10 @@ async def _write_labels(conn: Connection, changes: Sequence[Change], now: dateti
     with_aliases = {c.after.id: c.item.frame.aliases for c in living if c.item.frame.aliases is not None}
     if with_aliases:
         present = await story_labels.aliases(conn, list(with_aliases))
-        wanted = {story_id: _distinct(aliases) for story_id, aliases in with_aliases.items()}
-        new = {story_id: names for story_id, names in wanted.items() if names != present.get(story_id, [])}
+        wanted = {i: names for i, names in with_aliases.items() if list(names) != present.get(i, [])}
+        # The table's collation decides which are the same, and only it knows.
+        distinct = await story_labels.distinct_aliases(conn, wanted)
+        new = {story_id: names for story_id, names in distinct.items() if names != present.get(story_id, [])}
         await story_labels.replace_aliases(conn, new)
         changed |= set(new)
     with_genres = {c.after.id: c.item.frame.genres for c in living if c.item.frame.genres is not None}
@@ -126,11 +149,3 @@ async def _write_labels(conn: Connection, changes: Sequence[Change], now: dateti
         await story_labels.replace_genres(conn, new_genres)
         changed |= set(new_genres)
     return changed
-
-
-def _distinct(aliases: Sequence[str]) -> list[str]:
-    """Each once, as the table's collation compares them."""
-    found: dict[str, str] = {}
-    for alias in aliases:
-        found.setdefault(folding.fold(alias), alias)
-    return list(found.values())

@@ -85,8 +85,8 @@ def plan(items: Sequence[Item], rows: Mapping[Ref, StoryRow], owners: Mapping[tu
         if place not in settled.refused:
             made.changes.append(change)
             continue
-        owner = owners.get((change.after.source, change.after.slug))
-        whose = f"story {owner.ref}" if owner and owner.id != change.after.id else "another story of the same batch"
+        seat = (change.after.source, change.after.slug)
+        whose = "another story of the same batch" if seat in settled.granted else f"story {owners[seat].ref}"
         made.conflicts.append((change.item, f"The slug {change.after.slug} belongs to {whose} of this source."))
         if change.before.is_placeholder:
             made.empty.append(change.before.id)

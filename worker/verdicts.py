@@ -21,7 +21,8 @@ def of(outcomes: Iterable[Outcome], settings: WorkerSettings) -> list[Verdict]:
 
 def unexpected(job: Job, error: BaseException) -> TryAgain:
     """An error that no handler foresaw. The text of a database's error says which column; it has no body in it."""
-    text = " ".join(str(error).split())[:MAX_ERROR_CHARACTERS]
+    # What cannot be written as UTF-8 would fail the transaction that is to say what failed.
+    text = " ".join(str(error).encode(errors="replace").decode().split())[:MAX_ERROR_CHARACTERS]
     return TryAgain(job, UNEXPECTED, f"{type(error).__name__}: {text}")
 
 
@@ -57,6 +58,9 @@ def _of(outcome: Outcome, settings: WorkerSettings) -> Verdict:
                 job=job,
                 status=QUEUED,
                 attempts=failures,
+                # It has just killed no worker. What crashed is claimed alone, and so would never meet the chapter with
+                # which it swaps numbers.
+                crashes=0,
                 code=code,
                 message=message,
                 delay_seconds=delay,
