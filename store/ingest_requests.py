@@ -11,6 +11,7 @@ from store import errors
 from store.connection import Connection
 
 STATUSES = ("queued", "processing", "completed", "partially_failed", "failed")
+MAX_MESSAGE_CHARACTERS = 1000
 
 # INSERT first: of several identical batches at once, one gets the row, and the others wait for its COMMIT.
 _INSERT = """
@@ -49,7 +50,7 @@ _WRITE_COUNTS = """
     )) w
     STRAIGHT_JOIN wp_novel_ingest_requests r FORCE INDEX (PRIMARY) ON r.id = w.id
     SET r.processed_items = w.processed, r.failed_items = w.failed, r.status = w.status,
-        r.last_error = COALESCE(w.message, r.last_error), r.updated_at = UTC_TIMESTAMP()
+        r.last_error = IF(w.failed = 0, NULL, COALESCE(w.message, r.last_error)), r.updated_at = UTC_TIMESTAMP()
 """
 
 
@@ -161,10 +162,15 @@ async def count_ended(conn: Connection, ended: Mapping[str, Ended]) -> None:
     ):
         more = ended[request_id]
         processed, failed = processed + more.processed, failed + more.failed
-        message = more.message[:1000] if more.message else None
-        rows.append((number, processed, failed, STATUSES.index(status_of(accepted, processed, failed)), message))
+        status = STATUSES.index(status_of(accepted, processed, failed))
+        rows.append((number, processed, failed, status, readable(more.message)))
     if rows:  # else retention has deleted it
         await conn.execute(_WRITE_COUNTS, (orjson.dumps(rows).decode(),))
+
+
+def readable(message: str | None) -> str | None:
+    """An error as it is stored: not too long, and text, whatever an exception had in it."""
+    return message[:MAX_MESSAGE_CHARACTERS].encode(errors="replace").decode() if message else None
 
 
 def status_of(accepted: int, processed: int, failed: int) -> str:

@@ -17,7 +17,6 @@ from store.payloads import AnyFrame
 from store.units import LeaseLost, Unit, Waiting
 
 QUEUED, COMPLETED, FAILED, DEAD = 0, 2, 3, 4
-MAX_MESSAGE_CHARACTERS = 1000
 
 # KEY by_blob_item.
 _READ = """
@@ -59,13 +58,19 @@ _WRITE = """
         j.updated_at = UTC_TIMESTAMP()
     WHERE j.status = 0
 """
-# PRIMARY, then KEY by_blob_item: the few hundred jobs of each blob.
+# KEY by_blob_item: the few hundred jobs of each blob. A statement of its own, because within an UPDATE it would lock
+# jobs that other workers are ending. Who ends the last ones at the same time comes after us: see `count_ended`.
+_USED_UP = """
+    SELECT w.blob_id FROM JSON_TABLE(%s, '$[*]' COLUMNS (blob_id BIGINT UNSIGNED PATH '$')) w
+    WHERE NOT EXISTS (
+        SELECT 1 FROM wp_novel_ingest_jobs j FORCE INDEX (by_blob_item)
+        WHERE j.payload_blob_id = w.blob_id AND j.status <> 2)
+"""
+# PRIMARY.
 _EXPIRE_PAYLOADS = """
     UPDATE JSON_TABLE(%s, '$[*]' COLUMNS (blob_id BIGINT UNSIGNED PATH '$')) w
     STRAIGHT_JOIN wp_novel_ingest_payload_blobs b FORCE INDEX (PRIMARY) ON b.id = w.blob_id
     SET b.expires_at = LEAST(b.expires_at, UTC_TIMESTAMP() + INTERVAL %s MINUTE)
-    WHERE NOT EXISTS (
-        SELECT 1 FROM wp_novel_ingest_jobs j WHERE j.payload_blob_id = w.blob_id AND j.status <> 2)
 """
 
 
@@ -127,9 +132,7 @@ async def write(conn: Connection, verdicts: Sequence[Verdict], *, payload_minute
     await _write_jobs(conn, verdicts)
     await units.add_waiting(conn, waiting_parts(verdicts))
     await _count(conn, verdicts)
-    blob_ids = sorted({verdict.job.unit.blob_id for verdict in verdicts if verdict.status == COMPLETED})
-    if blob_ids:
-        await conn.execute(_EXPIRE_PAYLOADS, (orjson.dumps(blob_ids).decode(), payload_minutes))
+    await _expire_payloads(conn, verdicts, payload_minutes=payload_minutes)
 
 
 def waiting_parts(verdicts: Sequence[Verdict]) -> list[Waiting]:
@@ -193,7 +196,7 @@ async def _write_jobs(conn: Connection, verdicts: Sequence[Verdict]) -> None:
             completed[verdict.is_stale, verdict.attempts].append(verdict.job.id)
             continue
         crashes = verdict.job.unit.crashes if verdict.crashes is None else verdict.crashes
-        message = verdict.message[:MAX_MESSAGE_CHARACTERS] if verdict.message else None
+        message = ingest_requests.readable(verdict.message)
         delay = round(verdict.delay_seconds)
         others.append((verdict.job.id, verdict.status, verdict.attempts, crashes, delay, verdict.code, message))
     for (is_stale, attempts), ids in completed.items():
@@ -212,3 +215,13 @@ async def _count(conn: Connection, verdicts: Sequence[Verdict]) -> None:
             counted.add(failed=verdict.status != COMPLETED, message=verdict.message)
     if ended:
         await ingest_requests.count_ended(conn, ended)
+
+
+async def _expire_payloads(conn: Connection, verdicts: Sequence[Verdict], *, payload_minutes: int) -> None:
+    """Let go of payloads of which every item is completed. Any other is kept for as long as it may be replayed."""
+    blob_ids = sorted({verdict.job.unit.blob_id for verdict in verdicts if verdict.status == COMPLETED})
+    if not blob_ids:
+        return
+    used_up = sorted(blob_id for (blob_id,) in await conn.fetch_all(_USED_UP, (orjson.dumps(blob_ids).decode(),)))
+    if used_up:
+        await conn.execute(_EXPIRE_PAYLOADS, (orjson.dumps(used_up).decode(), payload_minutes))

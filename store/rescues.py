@@ -15,10 +15,11 @@ from store.units import Unit, Waiting
 
 CRASHED = "worker_crashed"
 
-# PRIMARY. Locked: a worker that beats at this moment either is first, or finds that it was taken for dead.
+# PRIMARY. Locked: a worker that beats at this moment either is first, or finds that it was taken for dead. Passed over
+# if another has it: it beats, or somebody rescues it already; for a rescuer that is itself stopped nobody has to wait.
 _LOCK_SILENT = """
     SELECT id FROM wp_novel_workers
-    WHERE id = %s AND heartbeat_at < UTC_TIMESTAMP(6) - INTERVAL %s MICROSECOND FOR UPDATE
+    WHERE id = %s AND heartbeat_at < UTC_TIMESTAMP(6) - INTERVAL %s MICROSECOND FOR UPDATE SKIP LOCKED
 """
 _DELETE_WORKER = "DELETE FROM wp_novel_workers WHERE id = %s"
 # A lease row for each unit under way; KEY by_worker, PRIMARY of workers.

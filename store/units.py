@@ -20,10 +20,35 @@ import orjson
 
 from store.connection import Connection, Row
 
-# KEY due, only its leading columns; one row comes out for each source.
+_ASK_FOR_DUE = "SET @novel_job_type = %s"
+# KEY due, one jump to each source and one to its first unit, however many wait. A loop, because the optimizer walks
+# over every entry otherwise: by GROUP BY, whose loose scan it takes only with statistics that this table never has,
+# and by a recursive query, whose steps are no ranges to it. Each SELECT is a statement of its own: within an IF or SET
+# it would wait for the locks of other claims.
+_FIND_DUE = """
+    BEGIN NOT ATOMIC
+        DECLARE wanted, this VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+        DECLARE due_at DATETIME(6);
+        DECLARE found LONGTEXT DEFAULT '[]';
+        SET wanted = @novel_job_type;
+        SELECT MIN(source) INTO this FROM wp_novel_ingest_ready FORCE INDEX (due) WHERE job_type = wanted;
+        WHILE this IS NOT NULL DO
+            SELECT MIN(next_run_at) INTO due_at FROM wp_novel_ingest_ready FORCE INDEX (due)
+            WHERE job_type = wanted AND source = this;
+            IF due_at <= UTC_TIMESTAMP(6) THEN
+                SET found = JSON_ARRAY_APPEND(found, '$', this);
+            END IF;
+            SELECT MIN(source) INTO this FROM wp_novel_ingest_ready FORCE INDEX (due)
+            WHERE job_type = wanted AND source > this;
+        END WHILE;
+        SET @novel_due = found;
+    END
+"""
+_DUE_FOUND = "SELECT @novel_due"
+# For MySQL, which has no such blocks. KEY due, only its leading columns.
 _DUE_SOURCES = """
     SELECT source FROM wp_novel_ingest_ready FORCE INDEX (due)
-    WHERE job_type = %s GROUP BY source HAVING MIN(next_run_at) <= UTC_TIMESTAMP(6)
+    WHERE job_type = %s GROUP BY job_type, source HAVING MIN(next_run_at) <= UTC_TIMESTAMP(6)
 """
 # KEY due: equality, then order. Rows that another claim holds are passed over.
 _LOCK_DUE = """
@@ -73,12 +98,19 @@ _INSERT_WAITING = """
          created_at, waiting_for, next_run_at)
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND)
 """
-# KEY waiting. Those that wait for a story which is there now.
-_RELEASE_WAITING = """
-    UPDATE JSON_TABLE(%s, '$[*]' COLUMNS (source VARCHAR(40) PATH '$[0]', ref VARCHAR(191) PATH '$[1]')) w
+# KEY waiting. It locks nothing: who comes to units by this index and locks them deadlocks with a claim, which comes by
+# another one. Units that are being queued at this moment are for their worker to release, once it has committed them.
+_WAITING_FOR = """
+    SELECT r.id
+    FROM JSON_TABLE(%s, '$[*]' COLUMNS (source VARCHAR(40) PATH '$[0]', ref VARCHAR(191) PATH '$[1]')) w
     STRAIGHT_JOIN wp_novel_stories s FORCE INDEX (source_story) ON s.source = w.source AND s.source_story_id = w.ref
     STRAIGHT_JOIN wp_novel_ingest_ready r FORCE INDEX (waiting) ON r.source = w.source AND r.waiting_for = w.ref
-    SET r.next_run_at = UTC_TIMESTAMP(6), r.waiting_for = NULL
+"""
+# PRIMARY, a point for each id.
+_RELEASE = """
+    UPDATE JSON_TABLE(%s, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) w
+    STRAIGHT_JOIN wp_novel_ingest_ready r FORCE INDEX (PRIMARY) ON r.id = w.id
+    SET r.next_run_at = LEAST(r.next_run_at, UTC_TIMESTAMP(6)), r.waiting_for = NULL WHERE r.waiting_for IS NOT NULL
 """
 # KEY waiting, in its order.
 _WAITED_FOR = """
@@ -133,7 +165,12 @@ class LeaseLost(Exception):
 
 async def due_sources(conn: Connection, job_type: str) -> list[str]:
     """Sources that have something due, in their order."""
-    return [source for (source,) in await conn.fetch_all(_DUE_SOURCES, (job_type,))]
+    if not conn.dialect.is_mariadb:
+        return sorted(source for (source,) in await conn.fetch_all(_DUE_SOURCES, (job_type,)))
+    await conn.execute(_ASK_FOR_DUE, (job_type,))
+    await conn.execute(_FIND_DUE)
+    found: list[str] = orjson.loads((await conn.fetch_all(_DUE_FOUND))[0][0])
+    return found
 
 
 async def claim(
@@ -210,7 +247,9 @@ async def release_waiting(conn: Connection, stories: Sequence[tuple[str, str]]) 
     """Make due what waits for stories (source, source's id), if they are there; returns how many units."""
     if not stories:
         return 0
-    return await conn.execute(_RELEASE_WAITING, (orjson.dumps(sorted(set(stories))).decode(),))
+    wanted = orjson.dumps(sorted(set(stories))).decode()
+    waiting = sorted(unit_id for (unit_id,) in await conn.fetch_all(_WAITING_FOR, (wanted,)))
+    return await conn.execute(_RELEASE, (orjson.dumps(waiting).decode(),)) if waiting else 0
 
 
 async def waited_for(conn: Connection, *, after: tuple[str, str], limit: int) -> list[tuple[str, str]]:
