@@ -76,6 +76,11 @@ _SET_ACCEPTED = """
     INSERT INTO wp_novel_ingest_minutes (minute, job_type, source, accepted) VALUES (%s, %s, %s, %s)
     ON DUPLICATE KEY UPDATE accepted = VALUES(accepted)
 """
+# PRIMARY, a range: what was waiting at an earlier look in the same minute.
+_CLEAR_WAITING = """
+    UPDATE wp_novel_ingest_minutes FORCE INDEX (PRIMARY) SET waiting_items = 0, oldest_due_seconds = 0
+    WHERE minute BETWEEN %s AND %s
+"""
 _SET_WAITING = """
     INSERT INTO wp_novel_ingest_minutes (minute, job_type, source, waiting_items, oldest_due_seconds)
     VALUES (%s, %s, %s, %s, %s)
@@ -103,6 +108,7 @@ async def roll_up(conn: Connection, place: str | None) -> RollUp:
         await conn.execute_many(_SET_ACCEPTED, [(*key, items) for key, items in sorted(accepted.items())])
     # The last minute too, if nobody looked in it: this is done about, and not exactly, once a minute.
     looked_at = [current - MINUTE, current] if place and last < current - MINUTE else [current]
+    await conn.execute(_CLEAR_WAITING, (looked_at[0], looked_at[-1]))
     waiting = await conn.fetch_all(_WAITING)
     samples = [
         (minute, job_type, source, int(items), int(seconds))

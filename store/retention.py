@@ -5,6 +5,7 @@ primary key, if they are still due then. It ends with the place at which the nex
 reached the end. `store.retention_queue` has the tables of the queue, whose rows need one another.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -69,7 +70,7 @@ class Kind:
         return await conn.execute(self.delete, (keys, *self.values, self.kept_seconds)), len(found) < limit
 
     async def lag_seconds(self, conn: Connection) -> float:
-        return max((float(row[-1] - self.kept_seconds) for row in await self.oldest(conn, 1)), default=0.0)
+        return max((age_seconds(row) - self.kept_seconds for row in await self.oldest(conn, 1)), default=0.0)
 
 
 def in_turn(task: str, kinds: Sequence[Kind]) -> Purge:
@@ -92,6 +93,11 @@ def key(row: Row) -> Any:
     """The key of a row that was found: all columns but its age, in a form that JSON knows."""
     parts = [part.hex() if isinstance(part, bytes) else part for part in row[:-1]]
     return parts[0] if len(parts) == 1 else parts
+
+
+def age_seconds(row: Row) -> float:
+    """The age of a row that was found. PHP can write 0000-00-00, of which the server computes none: since the epoch."""
+    return time.time() if row[-1] is None else float(row[-1])
 
 
 def as_json(value: Any) -> str:
@@ -209,9 +215,9 @@ def _logs(settings: RetentionSettings) -> Purge:
         """The next kind of event that has rows which are due; the kinds are few, and each costs one read."""
         after = place or ""
         while (row := await conn.fetch_one(_NEXT_LOG, (after,))) is not None:
-            event_type, age_seconds = row
+            event_type = row[0]
             of_type = kind(event_type)
-            if age_seconds > of_type.kept_seconds:
+            if age_seconds(row) > of_type.kept_seconds:
                 rows, is_last = await of_type.purge(conn, PIECE_ROWS)
                 return Piece(rows, event_type if is_last else after)
             after = event_type
@@ -220,8 +226,8 @@ def _logs(settings: RetentionSettings) -> Purge:
     async def lag_seconds(conn: Connection) -> float:
         lag, after = 0.0, ""
         while (row := await conn.fetch_one(_NEXT_LOG, (after,))) is not None:
-            after, age_seconds = row
-            lag = max(lag, float(age_seconds - kind(after).kept_seconds))
+            after = row[0]
+            lag = max(lag, age_seconds(row) - kind(after).kept_seconds)
         return lag
 
     return Purge("logs", piece, lag_seconds)
@@ -246,9 +252,9 @@ def _history(settings: RetentionSettings) -> Purge:
 
     async def piece(conn: Connection, place: str | None) -> Piece:
         seen = await conn.fetch_all(_SWEEP_HISTORY, (int(place or 0), PIECE_ROWS))
-        old = [row for row in seen if row[-1] > kept_seconds]
+        old = [row for row in seen if age_seconds(row) > kept_seconds]
         rows = await conn.execute(_DELETE_HISTORY, (as_json([key(row) for row in old]), kept_seconds)) if old else 0
-        late_seconds = max((float(row[-1] - kept_seconds) for row in old), default=0.0)
+        late_seconds = max((age_seconds(row) - kept_seconds for row in old), default=0.0)
         return Piece(rows, str(seen[-1][0]) if len(seen) == PIECE_ROWS else None, late_seconds)
 
     return Purge("history", piece, rest_seconds=SWEEP_REST_SECONDS)

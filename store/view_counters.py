@@ -44,6 +44,8 @@ _LIST: Final = "novel:flushes"
 _PATTERN: Final = "novel:[vr][ie][ea][wd]s:*"
 _COUNTER = re.compile(rb"novel:(views|reads):(.*)", re.DOTALL)
 _ID = re.compile(rb"[1-9][0-9]{0,19}")
+_VALUE = re.compile(rb"[0-9]{1,12}")
+_FLUSH_ID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 # KEYS: the flush's hash, the list of hashes, the counters. A value that no INCR makes is dropped and named; a trillion
 # is none either, and would be one too many for a column in the end.
@@ -147,13 +149,18 @@ class _Run:
 
 
 async def unfinished(redis: RedisLink) -> list[str]:
-    """The flushes that are under way or were left."""
+    """The flushes that are under way or were left. What is the id of none is taken from the list."""
 
     async def command(client: Redis) -> Collection[bytes]:
         members: Collection[bytes] = await cast(Awaitable[Any], client.smembers(_LIST))
         return members
 
-    return [member.decode() for member in await _ask(redis, command)]
+    members = await _ask(redis, command)
+    strange = [member for member in members if not _FLUSH_ID.fullmatch(member)]
+    if strange:
+        await _ask(redis, lambda client: client.srem(_LIST, *strange))
+        _warn(strange)
+    return [member.decode() for member in members if member not in strange]
 
 
 async def scan(redis: RedisLink, cursor: int) -> tuple[int, set[bytes]]:
@@ -195,7 +202,7 @@ async def read(redis: RedisLink, flush_id: str) -> Counts:
     counts = Counts()
     for name, value in (await _ask(redis, command)).items():
         kind, number = _of(name) or ("", 0)
-        if kind and value.isdigit() and int(value):
+        if kind and _VALUE.fullmatch(value) and int(value):
             (counts.views if kind == "views" else counts.reads)[number] = int(value)
     return counts
 

@@ -15,6 +15,7 @@ from runtime import logs
 from runtime.settings import Settings
 from store import errors, minutes, retention, retention_queue, units, upkeep, view_counters
 from store.connection import Connection
+from store.minutes import RollUp
 from store.pool import Pool
 from store.redis_link import RedisLink
 from store.retention import Piece, Purge
@@ -145,7 +146,7 @@ class Maintenance:
             await self._pool.transaction(finish)
         except TurnLost:
             report.failed[task.name] = "it took so long that somebody else has taken it over"
-        except (errors.StoreError, errors.ServerRefused) as error:
+        except Exception as error:  # noqa: BLE001  whatever it is: other tasks and the worker go on
             report.failed[task.name] = f"{type(error).__name__}: {error}"
             FAILED.labels(task.name).inc()
             await self._give_back(turn)
@@ -160,7 +161,7 @@ class Maintenance:
     async def _give_back(self, turn: Turn) -> None:
         try:
             await self._pool.transaction(lambda conn: upkeep.give_back(conn, turn))
-        except errors.StoreError as error:
+        except (errors.StoreError, errors.ServerRefused) as error:
             log.warning("upkeep.not_given_back", task=turn.task, error=str(error))  # it ends by itself
 
     # -- the tasks ----------------------------------------------------------------------------------------
@@ -216,7 +217,13 @@ class Maintenance:
         return await self._pool.transaction(lambda conn: units.release_waiting(conn, stories))
 
     async def _roll_up(self, turn: Turn, may_go_on: MayGoOn) -> Result:
-        rolled = await self._pool.transaction(lambda conn: minutes.roll_up(conn, turn.place))
+        async def work(conn: Connection) -> RollUp:
+            rolled = await minutes.roll_up(conn, turn.place)
+            # Last, so that nobody waits for one who was stopped: counts that are old by now may not replace newer ones.
+            await upkeep.extend(conn, turn)
+            return rolled
+
+        rolled = await self._pool.transaction(work)
         return Result(rolled.rows, rolled.place)
 
     async def _flush_counters(self, turn: Turn, may_go_on: MayGoOn) -> Result:

@@ -2,16 +2,19 @@
 
 A process that is seen to be gone (same machine, other boot or no such process) is dead at once. Any other is when it
 has been silent for the lease; but after the database was away everybody was silent, and gets time to beat first.
+What cannot be rescued now (one that was stopped in the middle of a transaction still has its locks) keeps nobody else
+from it, and is tried again at the next look.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from runtime import logs
 from runtime.settings import Settings
-from store import recounts, rescues, workers
+from store import errors, recounts, rescues, workers
 from store.connection import Connection
 from store.pool import Pool
 from store.rescues import Rescued
+from store.units import LeaseLost
 from store.workers import Identity
 from worker import identity, metrics
 
@@ -60,18 +63,24 @@ class Rescuer:
                 await recounts.give_back(conn, worker=str(worker_id))
             return rescued
 
-        return self._note(worker_id, reason, await self._pool.transaction(work))
+        return await self._try(worker_id, reason, work)
 
     async def _bring_back(self, worker_id: int) -> int:
-        async def work(conn: Connection) -> Rescued:
-            return await rescues.bring_back(
+        async def work(conn: Connection) -> Rescued | None:
+            rescued = await rescues.bring_back(
                 conn, worker_id, max_crashes=self._max_crashes, payload_minutes=self._payload_minutes
             )
+            return rescued if rescued.units else None
 
-        return self._note(worker_id, "orphan", await self._pool.transaction(work))
+        return await self._try(worker_id, "orphan", work)
 
-    def _note(self, worker_id: int, reason: str, rescued: Rescued | None) -> int:
-        if rescued is None:
+    async def _try(self, worker_id: int, reason: str, work: Callable[[Connection], Awaitable[Rescued | None]]) -> int:
+        try:
+            rescued = await self._pool.transaction(work)
+        except (LeaseLost, errors.StoreError, errors.ServerRefused) as error:
+            log.warning("worker.not_rescued", worker_id=worker_id, reason=reason, error=repr(error))
+            return 0
+        if rescued is None:  # another has done it, or it has beaten
             return 0
         log.warning("worker.rescued", worker_id=worker_id, reason=reason, units=rescued.units, dead=rescued.dead)
         metrics.RESCUED.labels(reason).inc(rescued.units)
