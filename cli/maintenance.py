@@ -37,12 +37,14 @@ def maintenance() -> None:
     settings = load_settings()
     with connection.connect(settings.database) as conn:
         version.require(version.current(conn), place=conn.address.place)
-        with on_signals(Stop()) as stop:
-            try:
-                done = asyncio.run(_maintain(settings, stop))
-            except errors.StoreError as error:
-                raise Problem(f"maintenance could not be done: {error}. Try again.") from error
-        rows = {task: result.rows for task, result in done.report.done.items()}
+    with on_signals(Stop()) as stop:
+        try:
+            done = asyncio.run(_maintain(settings, stop))
+        except (errors.StoreError, errors.ServerRefused) as error:
+            raise Problem(f"maintenance could not be done: {error}. Try again.") from error
+    rows = {task: result.rows for task, result in done.report.done.items()}
+    # A new one: it may have taken so long that the server has hung up on the first.
+    with connection.connect(settings.database) as conn:
         journal.append(
             conn,
             "maintenance.run",

@@ -33,13 +33,15 @@ from worker import recounts
 
 JOB_TYPES = {"stories": payloads.STORIES, "chapters": payloads.CHAPTERS}
 MAX_SINCE = timedelta(days=3650)
+# Items per second: slower than one in two minutes, the server may hang up between two of them.
+MIN_RATE = 0.01
 MAX_ERROR_CODE_CHARACTERS = 40
 MAX_REQUEST_ID_CHARACTERS = 36
 MAX_LOST_LISTED = 10
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGE = re.compile(
-    r"-?\s*([0-9]{1,9})\s*(s|m|h|d|w|sec|min|hour|day|week|second|minute)s?(?:\s+ago)?", re.IGNORECASE | re.ASCII
+    r"-?\s*([0-9]{1,9})\s*([smhdw]|(?:sec|second|min|minute|hour|day|week)s?)(?:\s+ago)?", re.IGNORECASE | re.ASCII
 )
 
 
@@ -62,10 +64,10 @@ def since_form(text: str) -> timedelta | datetime:
     """How long ago, or when, in UTC: `-24 hours`, `2 days`, `90m`, `2026-07-31`, `2026-07-31T10:00:00+07:00`."""
     wrong = ValueError(f"{text!r} is no time. Say how long ago (-24 hours, 2 days) or when (2026-07-31T10:00:00Z).")
     if age := _AGE.fullmatch(text.strip()):
-        since = timedelta(**{_UNITS[age[2][0].lower()]: int(age[1])})
-        if since > MAX_SINCE:
+        unit = timedelta(**{_UNITS[age[2][0].lower()]: 1})
+        if int(age[1]) > MAX_SINCE / unit:
             raise ValueError(f"{text!r} is too long ago: at most {MAX_SINCE.days} days.")
-        return since
+        return int(age[1]) * unit
     try:
         moment = datetime.fromisoformat(text.strip())
         moment = moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
@@ -79,9 +81,9 @@ def rate_form(text: str) -> float:
         rate = float(text)
     except ValueError:
         rate = math.nan
-    if not (rate > 0 and math.isfinite(rate)):
+    if not MIN_RATE <= rate < math.inf:
         raise ValueError(
-            f"{text!r} is no rate. Give items per second, above 0, or leave it out for as fast as it goes."
+            f"{text!r} is no rate. Give items per second, at least {MIN_RATE}, or leave it out for as fast as it goes."
         )
     return rate
 
@@ -196,9 +198,8 @@ def replay_dead_letter(
             return
         with on_signals(Stop()) as stop:
             run = _replay(conn, wanted, found, rate=rate, stop=stop)
-    is_stopped = stop.requested and run.queued + run.payload_gone + run.taken < run.matched
-    _say_run(run, found, is_stopped=is_stopped, as_json=as_json)
-    if is_stopped:
+    _say_run(run, found, as_json=as_json)
+    if run.left:
         raise click.Abort
 
 
@@ -214,14 +215,14 @@ def _replay(conn: Connection, wanted: Wanted, found: Found, *, rate: float | Non
     size = piece_jobs(rate)
     started = time.monotonic()
     try:
-        with progress.bar("Queueing again", total=len(found.job_ids)) as step:
+        with _progress(len(found.job_ids)) as step:
             for first in range(0, len(found.job_ids), size):
                 if stop.wait(pause_seconds(first, rate=rate, elapsed_seconds=time.monotonic() - started)):
                     break
                 piece = found.job_ids[first : first + size]
                 run = replays.queue(conn, run, piece, wait=stop.wait)
                 step(len(piece))
-        replays.end(conn, run, stopped=stop.requested)
+        replays.end(conn, run, stopped=run.left > 0)
     except ServerError:
         click.echo(
             f"novel: {counted(run.queued, 'item')} queued again before this. The same command goes on with the rest.",
@@ -229,6 +230,10 @@ def _replay(conn: Connection, wanted: Wanted, found: Found, *, rate: float | Non
         )
         raise
     return run
+
+
+def _progress(total: int) -> contextlib.AbstractContextManager[progress.Step]:
+    return progress.bar("Queueing again", total=total) if total else contextlib.nullcontext(lambda _: None)
 
 
 def piece_jobs(rate: float | None) -> int:
@@ -276,7 +281,7 @@ def _say_found(wanted: Wanted, found: Found, *, as_json: bool) -> None:
     _say_lost(lost.total(), found)
 
 
-def _say_run(run: Run, found: Found, *, is_stopped: bool, as_json: bool) -> None:
+def _say_run(run: Run, found: Found, *, as_json: bool) -> None:
     if as_json:
         _say_json(
             {
@@ -288,7 +293,7 @@ def _say_run(run: Run, found: Found, *, is_stopped: bool, as_json: bool) -> None
                 "payload_gone": run.payload_gone,
                 "payload_gone_items": [asdict(item) for item in found.lost],
                 "taken": run.taken,
-                "stopped": is_stopped,
+                "stopped": run.left > 0,
             }
         )
         return
@@ -299,9 +304,8 @@ def _say_run(run: Run, found: Found, *, is_stopped: bool, as_json: bool) -> None
     if run.taken:
         say(f"{counted(run.taken, 'item')} left out: somebody else queued or purged them meanwhile, or holds them.")
     _say_lost(run.payload_gone, found)
-    if is_stopped:
-        rest = run.matched - run.queued - run.taken - run.payload_gone
-        say(f"{counted(rest, 'item')} not reached. The same command goes on with them.")
+    if run.left:
+        say(f"{counted(run.left, 'item')} not reached. The same command goes on with them.")
 
 
 def _say_nothing(wanted: Wanted) -> None:
@@ -337,7 +341,7 @@ def recount_story(story_id: int, as_json: bool) -> None:
         pass  # is it there, and of this version? It says so better than a pool does
     try:
         counts = asyncio.run(_recount(settings, story_id))
-    except errors.StoreError as error:
+    except (errors.StoreError, errors.ServerRefused) as error:
         raise Problem(f"story {story_id} could not be counted: {error}. Try again.") from error
     if counts is None:
         raise Problem(f"there is no story {story_id}.")

@@ -13,6 +13,7 @@ from cli.console import mark
 from cli.keys import PIPED_WIDTH
 from store import payloads
 from store.queue_status import MAX_COUNTED, QueueStatus, Task, Worker
+from worker.process import JOB_TYPES, RECOUNTS
 
 # The goal of the specification for queue lag.
 BEHIND_SECONDS = 300
@@ -50,19 +51,28 @@ def stuck(status: QueueStatus, *, lease_seconds: float) -> list[str]:
             if group.oldest_claim_seconds > STUCK_SECONDS
         ),
         *_locked_recounts(status, lease_seconds),
-        *(
-            f"task {task.task} of maintenance is overdue by {span(task.overdue_seconds)}"
-            for task in status.maintenance
-            if task.overdue_seconds > BEHIND_SECONDS
-        ),
+        *_overdue(status, lease_seconds),
     ]
 
 
 def _idle(status: QueueStatus, lease_seconds: float) -> Iterator[str]:
-    due = sum(depth.due_items for depth in status.waiting)
-    if (due or status.recounts.due) and all(worker.is_late(lease_seconds) for worker in status.workers):
-        what = counted(due, "item") if due else counted(status.recounts.due, "recount")
-        yield f"{what} due, and no worker is running: start one with novel ingest-worker or novel recount-worker"
+    """A worker does one kind of work: others that run are of no help."""
+    running = _running(status, lease_seconds)
+    for kind, job_type in JOB_TYPES.items():
+        due = sum(depth.due_items for depth in status.waiting if depth.job_type == job_type)
+        if due and kind not in running:
+            yield _start(f"{counted(due, 'item')} of {kind}", f"novel ingest-worker {kind}")
+    if status.recounts.due and RECOUNTS not in running:
+        yield _start(counted(status.recounts.due, "recount"), "novel recount-worker stories")
+
+
+def _running(status: QueueStatus, lease_seconds: float) -> set[str]:
+    """The kinds of workers of which one at least is well."""
+    return {worker.kind for worker in status.workers if not worker.is_late(lease_seconds)}
+
+
+def _start(what: str, command: str) -> str:
+    return f"{what} due, and no worker for that is running: start one with {command}"
 
 
 def _silent(worker: Worker) -> str:
@@ -80,6 +90,16 @@ def _locked_recounts(status: QueueStatus, lease_seconds: float) -> Iterator[str]
     age = status.recounts.oldest_lock_seconds
     if age is not None and age > max(lease_seconds, STUCK_SECONDS):
         yield f"{counted(status.recounts.locked, 'recount')} locked, the oldest for {span(age)}"
+
+
+def _overdue(status: QueueStatus, lease_seconds: float) -> Iterator[str]:
+    overdue = [task for task in status.maintenance if task.overdue_seconds > BEHIND_SECONDS]
+    if overdue and not _running(status, lease_seconds):
+        longest = span(max(task.overdue_seconds for task in overdue))
+        yield f"maintenance is overdue by {longest}, and no worker is running: start one, or run novel maintenance"
+        return
+    for task in overdue:
+        yield f"task {task.task} of maintenance is overdue by {span(task.overdue_seconds)}"
 
 
 # -- as JSON --------------------------------------------------------------------------------------------

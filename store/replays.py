@@ -64,6 +64,11 @@ class Run:
     taken: int = 0
     """Somebody else has queued, purged or locked these meanwhile."""
 
+    @property
+    def left(self) -> int:
+        """How many were not reached: none, unless the run was stopped."""
+        return self.matched - self.queued - self.payload_gone - self.taken
+
 
 # -- a run ----------------------------------------------------------------------------------------------
 
@@ -132,7 +137,7 @@ def _entry(run: Run, *, state: str) -> tuple[Any, ...]:
 
 # PRIMARY, a point for each id: a lock on KEY due could meet a worker who comes by PRIMARY.
 _LOCK = """
-    SELECT j.id, j.request_id, COALESCE(j.payload_blob_id, 0), j.item_index, j.payload_size_bytes
+    SELECT j.id, j.request_id, j.payload_blob_id, j.item_index, j.payload_size_bytes
     FROM JSON_TABLE(%s, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) w
     STRAIGHT_JOIN wp_novel_ingest_jobs j FORCE INDEX (PRIMARY) ON j.id = w.id
     WHERE j.status IN (%s, %s) AND (%s IS NULL OR j.error_code = %s) AND j.next_run_at <= %s
@@ -220,7 +225,8 @@ def _lock(conn: Connection, wanted: Wanted, job_ids: Sequence[int]) -> list[Job]
     code = wanted.error_code
     statuses = (wanted.statuses[0], wanted.statuses[-1])
     rows = conn.fetch_all(_LOCK, (_json(job_ids), *statuses, code, code, wanted.until))
-    return sorted((Job(*row) for row in rows), key=lambda job: (job.request_id, job.blob_id, job.index))
+    jobs = [Job(job_id, request_id, blob_id or 0, index, size) for job_id, request_id, blob_id, index, size in rows]
+    return sorted(jobs, key=lambda job: (job.request_id, job.blob_id, job.index))
 
 
 def _lock_requests(conn: Connection, jobs: Sequence[Job]) -> dict[str, int]:
