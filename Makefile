@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check bench fmt lock servers examples clean
+.PHONY: help up test check bench chaos fmt lock servers examples clean
 
 help: ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ check: $(STAMP) ## Formatting, lint, types and architecture
 
 bench: $(STAMP) servers ## Measure, each figure beside its bare counterpart (ARGS="--quick", "--only NAME")
 	@$(BIN)/python -m loadtests.bench $(ARGS)
+
+chaos: $(STAMP) servers ## Kill workers while crawlers push, and see that nothing is lost (ARGS="--items 5000", "--seed N")
+	@$(BIN)/python -m loadtests.chaos $(ARGS)
 
 fmt: $(STAMP) ## Format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix --quiet . || true
