@@ -9,7 +9,7 @@ import uvloop
 
 from cli import compose
 from cli.console import load_settings, say
-from runtime import metrics, server
+from runtime import garbage, metrics, server
 from runtime.children import Command, wait_until
 from runtime.problems import Problem
 from runtime.settings import HttpSettings, Settings
@@ -53,6 +53,8 @@ def _run(settings: Settings, service: str, listener: socket.socket, stop: Stop, 
     def on_ready() -> None:
         if announce:
             say(f"Serving {service} on {_address(listener)}")
+
+    garbage.search_seldom()
 
     async def run() -> None:
         await server.serve(

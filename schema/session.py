@@ -12,7 +12,7 @@ _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 _NAMES = f"SET NAMES utf8mb4 COLLATE {TEXT_COLLATION}"
 _MARIADB = """
     SET SESSION sql_mode = %s, time_zone = '+00:00', autocommit = 1,
-        innodb_lock_wait_timeout = %s, lock_wait_timeout = %s, max_statement_time = %s
+        innodb_lock_wait_timeout = %s, lock_wait_timeout = %s, max_statement_time = %s, idle_transaction_timeout = %s
 """
 _MYSQL = """
     SET SESSION sql_mode = %s, time_zone = '+00:00', autocommit = 1,
@@ -27,12 +27,15 @@ class Limits:
     statement_seconds: float
     row_lock_seconds: int
     table_lock_seconds: int
+    idle_transaction_seconds: int = 0
+    """How long a transaction may stand still before the server ends it, and frees what it has locked: its owner may be
+    stopped, or lost. 0 is for ever; MySQL has no such limit."""
 
 
 def statements(dialect: Dialect, limits: Limits) -> list[tuple[str, tuple[Any, ...]]]:
     waits = (SQL_MODE, limits.row_lock_seconds, limits.table_lock_seconds)
     settings = (
-        (_MARIADB, (*waits, limits.statement_seconds))
+        (_MARIADB, (*waits, limits.statement_seconds, limits.idle_transaction_seconds))
         if dialect.is_mariadb
         else (_MYSQL, (*waits, round(limits.statement_seconds * 1000)))
     )

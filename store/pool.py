@@ -9,6 +9,7 @@ statement is thrown away, because its answer would reach the next borrower.
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,6 +31,8 @@ log = logs.get(__name__)
 T = TypeVar("T")
 MAX_AGE_SECONDS = 1800.0
 CHECK_AFTER_IDLE_SECONDS = 30.0
+# No transaction of ours stands still for so long, unless its process does.
+IDLE_SECONDS = 60.0
 
 _PROBE = "SELECT 1"
 
@@ -204,7 +207,7 @@ async def _roll_back(conn: Connection) -> None:
         conn.discard()
 
 
-def from_settings(settings: DatabaseSettings) -> Pool:
+def from_settings(settings: DatabaseSettings, *, idle_transaction_seconds: float = IDLE_SECONDS) -> Pool:
     return Pool(
         require_address(settings),
         table_prefix=settings.table_prefix,
@@ -215,5 +218,6 @@ def from_settings(settings: DatabaseSettings) -> Pool:
             statement_seconds=settings.statement_seconds,
             row_lock_seconds=settings.lock_wait_seconds,
             table_lock_seconds=settings.lock_wait_seconds,
+            idle_transaction_seconds=math.ceil(idle_transaction_seconds),
         ),
     )

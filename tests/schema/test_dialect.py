@@ -86,10 +86,12 @@ def test_descending_parts_are_expected_only_where_the_server_has_them(server: Di
 
 @pytest.mark.parametrize("server", [MARIADB, MYSQL], ids=lambda server: server.product)
 def test_each_server_gets_its_own_time_limit(server: Dialect) -> None:
-    limits = session.Limits(statement_seconds=1.5, row_lock_seconds=3, table_lock_seconds=60)
+    limits = session.Limits(
+        statement_seconds=1.5, row_lock_seconds=3, table_lock_seconds=60, idle_transaction_seconds=7
+    )
     *_, (sql, parameters) = session.statements(server, limits)
     assert ("max_statement_time" in sql, "max_execution_time" in sql) == (server.is_mariadb, not server.is_mariadb)
-    assert parameters == (session.SQL_MODE, 3, 60, 1.5 if server.is_mariadb else 1500)
+    assert parameters == (session.SQL_MODE, 3, 60, *((1.5, 7) if server.is_mariadb else (1500,)))
 
 
 # -- the claims, against the server ------------------------------------------------------------------------------------
