@@ -13,24 +13,27 @@ import click
 import uvloop
 
 from cli.console import load_settings, say
-from runtime import cores, metrics
+from runtime import cores, garbage, metrics
 from runtime.children import Command
+from runtime.problems import Problem
 from runtime.settings import Settings
 from runtime.shutdown import Stop, on_signals
 from runtime.supervisor import Supervisor
 from schema import connection, version
+from store import errors
 from worker import process
 from worker.loop import DEFAULT_LIMIT
 from worker.process import CHAPTERS, RECOUNTS, STORIES, Ended, Task
 
 RECOUNT_LIMIT = 500
 MAX_CONCURRENCY = 64
+MAX_RUNTIME_SECONDS = 1e9
 # Of a process that has grown too large, and wants to be started again (EX_TEMPFAIL).
 AGAIN_CODE = 75
 # What a process needs to end after the time that the work under way gets.
 STOP_GRACE_SECONDS = 10.0
 
-_MEMORY = re.compile(r"([0-9]{1,9})\s*([kmg]?)i?b?", re.IGNORECASE | re.ASCII)
+_MEMORY = re.compile(r"([0-9]{1,15})\s*([kmg]?)i?b?", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30}
 MIN_MEMORY_BYTES = 64 << 20
 
@@ -53,6 +56,12 @@ def _memory(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
         raise click.BadParameter(str(error)) from None
 
 
+def _number(_ctx: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and math.isnan(value):  # it is in every range
+        raise click.BadParameter("'nan' is no number of seconds.")
+    return value
+
+
 def _options(*, limit: int, what: str) -> Callable[[F], F]:
     """Those that every worker has."""
     every = (
@@ -71,7 +80,10 @@ def _options(*, limit: int, what: str) -> Callable[[F], F]:
             help=f"{what} taken at once.",
         ),
         click.option(
-            "--max-runtime", type=click.FloatRange(min=0.1), help="Seconds after which to end. [default: never]"
+            "--max-runtime",
+            type=click.FloatRange(min=0.1, max=MAX_RUNTIME_SECONDS),
+            callback=_number,
+            help="Seconds after which to end. [default: never]",
         ),
         click.option("--memory-limit", callback=_memory, help="Size at which a process ends, as 512M. [default: none]"),
         click.option("--drain", is_flag=True, help="End, with exit code 0, once nothing is due."),
@@ -146,10 +158,11 @@ def _run(asked: Asked) -> None:
     with connection.connect(settings.database) as conn:
         version.require(version.current(conn), place=conn.address.place)
     shares = [asked.loops] if asked.loops else spread(asked.concurrency, cores.available())
-    address = None if asked.loops else settings.worker.metrics_address
+    # Who has started us shows our metrics with its own: a child of ours, or one of `novel up`.
+    address = None if asked.loops or asked.label else settings.worker.metrics_address
     with on_signals(Stop()) as stop:
         if len(shares) > 1:
-            _supervise(settings, asked, shares, stop)
+            _supervise(settings, asked, shares, stop, address=address)
             return
         if address:
             metrics.show(*address)
@@ -163,16 +176,22 @@ def _work(settings: Settings, asked: Asked, loops: int, stop: Stop) -> Ended:
         if asked.loops is None:
             say(f"{_name(asked)} works.")
 
-    return uvloop.run(process.run(settings, asked.task(loops), stop=stop, on_ready=on_ready))
+    garbage.search_seldom()
+    try:
+        return uvloop.run(process.run(settings, asked.task(loops), stop=stop, on_ready=on_ready))
+    except errors.ServerRefused as error:
+        raise Problem(f"the database refused: {error.args[-1] if error.args else error}") from error
 
 
-def _supervise(settings: Settings, asked: Asked, shares: list[int], stop: Stop) -> None:
+def _supervise(
+    settings: Settings, asked: Asked, shares: list[int], stop: Stop, *, address: tuple[str, int] | None
+) -> None:
     """Several processes; whichever dies is started again."""
     supervisor = Supervisor(stop)
     ends_at = None if asked.max_runtime is None else time.monotonic() + asked.max_runtime
     with metrics.shared():
-        if settings.worker.metrics_address:
-            metrics.show(*settings.worker.metrics_address)
+        if address:
+            metrics.show(*address)
         try:
             for number, loops in enumerate(shares, 1):
                 supervisor.add(partial(_child, settings, asked, loops, number=number, ends_at=ends_at))
@@ -196,7 +215,8 @@ def _child(settings: Settings, asked: Asked, loops: int, *, number: int, ends_at
         # -P: the folder we are in may have packages of the same names, which are none of ours.
         argv=(sys.executable, "-P", "-m", "cli", asked.command, kind, *options),
         stop_seconds=stop_seconds(settings),
-        done_codes=frozenset({0}),
+        # One that has an end of its own ends well; any other was told to by somebody else, and is missed.
+        done_codes=frozenset({0} if asked.drain or ends_at is not None else ()),
         again_codes=frozenset({AGAIN_CODE}),
     )
 

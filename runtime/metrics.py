@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from prometheus_client import (
@@ -32,6 +32,17 @@ HTTP_SECONDS = Histogram(
     labelnames=("route",),
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
+
+
+class _Given(CollectorRegistry):
+    """Metrics that are there already."""
+
+    def __init__(self, given: Sequence[Metric]) -> None:
+        super().__init__()
+        self._given = given
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._given)
 
 
 class _Collector(MultiProcessCollector):
@@ -78,17 +89,18 @@ def _remove_abandoned() -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def exposition() -> bytes:
-    """All metrics in Prometheus's text format."""
-    return generate_latest(_registry())
+def exposition(more: Iterable[Metric] = ()) -> bytes:
+    """All metrics in Prometheus's text format, with some that nobody keeps."""
+    return generate_latest(_registry()) + generate_latest(_Given(tuple(more)))
 
 
 def show(host: str, port: int) -> None:
     """Show them at http://host:port/metrics, from a thread of its own, until the process ends."""
     try:
         start_http_server(port, host, registry=_registry())
-    except OSError as error:
-        raise Problem(f"cannot show metrics at {host}:{port}: {error.strerror}.") from error
+    except (OSError, UnicodeError) as error:  # the latter of a name that can be no host's
+        reason = error.strerror if isinstance(error, OSError) else "That is no host's name"
+        raise Problem(f"cannot show metrics at {host}:{port}: {reason}.") from error
 
 
 def _registry() -> CollectorRegistry:

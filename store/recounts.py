@@ -6,12 +6,14 @@ worker and the time and moves `next_run_at` to the end of its lease; so the rang
 may take. It then counts without any lock, and in one transaction *holds* those rows whose claim still stands, writes
 the counts, and *clears* the rows whose `touch_count` is what it saw when it claimed. What was touched meanwhile stays.
 
-A row is ours if its worker and its time of claim are those we noted: a claim whose lease has run out is freed by the
-next who claims, a second later at least. `hold` leaves out rows that somebody touches just then, so a recount never
-waits for a content transaction, and a content transaction waits for no more than the recount's last statements.
+A row is ours if it has the mark of our claim: the worker's name and, behind a slash, what tells this claim from all
+others of that worker, also from one within the same second. `hold` leaves out rows that somebody touches just then, so
+a recount never waits for a content transaction. A content transaction waits for no more than the recount's last
+statements, or for a claim: MariaDB keeps an index entry locked though it skips its row.
 """
 
 import math
+import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -106,22 +108,22 @@ _DELETE = """
 """
 _HOLD = """
     SELECT q.story_id, q.touch_count
-    FROM JSON_TABLE(%s, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', locked_at DATETIME PATH '$[1]')) wanted
+    FROM JSON_TABLE(%s, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', locked_by VARCHAR(64) PATH '$[1]')) wanted
     STRAIGHT_JOIN wp_novel_story_recount_queue q FORCE INDEX (PRIMARY)
-        ON q.story_id = wanted.id AND q.locked_at = wanted.locked_at
-    WHERE q.locked_by = %s FOR UPDATE SKIP LOCKED
+        ON q.story_id = wanted.id AND q.locked_by = wanted.locked_by
+    FOR UPDATE SKIP LOCKED
 """
 _OURS = """
     SELECT q.story_id
-    FROM JSON_TABLE(%s, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', locked_at DATETIME PATH '$[1]')) wanted
+    FROM JSON_TABLE(%s, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', locked_by VARCHAR(64) PATH '$[1]')) wanted
     STRAIGHT_JOIN wp_novel_story_recount_queue q FORCE INDEX (PRIMARY)
-        ON q.story_id = wanted.id AND q.locked_at = wanted.locked_at
-    WHERE q.locked_by = %s
+        ON q.story_id = wanted.id AND q.locked_by = wanted.locked_by
 """
 # KEY by_locked_at, forced: what is claimed by anybody.
 _CLAIMED_BY = """
-    SELECT story_id, touch_count, attempts, locked_at FROM wp_novel_story_recount_queue FORCE INDEX (by_locked_at)
-    WHERE locked_at IS NOT NULL AND locked_by = %s
+    SELECT story_id, touch_count, attempts, locked_by, locked_at
+    FROM wp_novel_story_recount_queue FORCE INDEX (by_locked_at)
+    WHERE locked_at IS NOT NULL AND SUBSTRING_INDEX(locked_by, '/', 1) = %s
 """
 
 
@@ -133,6 +135,7 @@ class Dirty:
     touch_count: int
     attempts: int
     locked_by: str
+    """The mark of the claim: no other has the same."""
     locked_at: datetime
 
 
@@ -154,6 +157,7 @@ async def outdate(conn: Connection, story_id: int) -> None:
 
 async def claim(conn: Connection, *, worker: str, limit: int, lease_seconds: float) -> list[Dirty]:
     """Take up to `limit` stories that are due: by priority, then by time."""
+    mark = f"{worker}/{secrets.token_hex(8)}"
     look = await conn.fetch_one(_LOOK)
     assert look is not None
     now, oldest_claim, priority = look
@@ -169,15 +173,15 @@ async def claim(conn: Connection, *, worker: str, limit: int, lease_seconds: flo
         lower = await conn.fetch_one(_NEXT_PRIORITY, (priority,))
         priority = lower[0] if lower else None
     if found:
-        await conn.execute(_CLAIM, (_json(sorted(row[0] for row in found)), now, worker, now + lease))
-    return [Dirty(story_id, touches, attempts, worker, now) for story_id, touches, attempts in found]
+        await conn.execute(_CLAIM, (_json(sorted(row[0] for row in found)), now, mark, now + lease))
+    return [Dirty(story_id, touches, attempts, mark, now) for story_id, touches, attempts in found]
 
 
 async def hold(conn: Connection, claimed: Sequence[Dirty]) -> dict[int, int]:
     """Lock until COMMIT those rows that are still ours and that nobody touches just now: their present touch counts."""
     if not claimed:
         return {}
-    rows = await conn.fetch_all(_HOLD, _fence(claimed))
+    rows = await conn.fetch_all(_HOLD, (_marks(claimed),))
     return {int(story_id): int(touches) for story_id, touches in rows}
 
 
@@ -185,7 +189,7 @@ async def still_ours(conn: Connection, claimed: Sequence[Dirty]) -> set[int]:
     """Which of these rows nobody has taken over or cleared, also if somebody touches them just now."""
     if not claimed:
         return set()
-    return {int(row[0]) for row in await conn.fetch_all(_OURS, _fence(claimed))}
+    return {int(row[0]) for row in await conn.fetch_all(_OURS, (_marks(claimed),))}
 
 
 async def clear(conn: Connection, counted: Sequence[Dirty], held: dict[int, int], *, window_seconds: float) -> None:
@@ -216,16 +220,13 @@ async def postpone(conn: Connection, dirty: Dirty, *, wait_seconds: float) -> No
 async def give_back(conn: Connection, *, worker: str) -> int:
     """Free what a worker that stops still has claimed; returns how many rows that were."""
     rows = await conn.fetch_all(_CLAIMED_BY, (worker,))
-    claimed = [Dirty(story_id, touches, attempts, worker, at) for story_id, touches, attempts, at in rows]
-    held = await hold(conn, claimed)
+    held = await hold(conn, [Dirty(*row) for row in rows])
     await free(conn, held)
     return len(held)
 
 
-def _fence(claimed: Sequence[Dirty]) -> tuple[str, str]:
-    """By what a claim is known: the story and the time of each row, and the worker of all."""
-    (worker,) = {dirty.locked_by for dirty in claimed}
-    return _with_times(claimed), worker
+def _marks(claimed: Sequence[Dirty]) -> str:
+    return _json(sorted((dirty.story_id, dirty.locked_by) for dirty in claimed))
 
 
 def _with_times(claimed: Sequence[Dirty]) -> str:

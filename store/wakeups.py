@@ -38,7 +38,9 @@ async def listen(redis: RedisLink, job_type: str, heard: Callable[[], None]) -> 
                 if await bell.get_message(timeout=LISTEN_SECONDS) is not None:
                     heard()
 
-    while redis.is_configured:
+    task = asyncio.current_task()
+    # redis-py can swallow a cancellation while it connects.
+    while redis.is_configured and not (task and task.cancelling()):
         await redis.run(USE, command, fallback=_nothing)
         await asyncio.sleep(redis.retry_seconds)
 

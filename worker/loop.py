@@ -3,7 +3,8 @@
 A claim takes up to `limit` items; they are applied in sets, each in one transaction that has the effects, the jobs' new
 states and the end of the leases. When a set fails, it is run again with a savepoint around each half, and halves of
 halves, so that one poison item never costs its neighbours an attempt. A database that is away costs nobody an attempt:
-the set waits. What was claimed but not begun when a stop comes goes back as it was.
+the set waits. A set that fails as a whole, time and again, goes back as if a worker had died of it, and so returns in
+ever smaller pieces. What was claimed but not begun when a stop comes goes back as it was.
 """
 
 import asyncio
@@ -32,8 +33,8 @@ DEFAULT_LIMIT = 600
 MAX_SET_ITEMS = 600
 MAX_SET_BYTES = 8 << 20
 MAX_UNITS = 256
-# Times that a set may lose its connection, while others have one, before it is taken for the cause.
-MAX_LOST = 3
+# Times that a set may fail as a whole, while the database is there, before it is taken for the cause.
+MAX_FAILURES = 3
 MAX_LOGGED_CHARACTERS = 500
 # Something is due, but another worker is just taking it.
 CONTENDED_SECONDS = 0.01
@@ -106,6 +107,10 @@ class QueueLoop:
         async with self._shared.turn:
             while not self._stop.is_set():
                 self._shared.wake.clear()
+                if not self._membership.is_current:  # perhaps we were taken for dead: the next beat tells
+                    self._membership.doubt()
+                    await rest(self._stop, FIRST_WAIT_SECONDS)
+                    continue
                 worker_id = self._membership.worker_id
                 try:
                     due, claimed = await self._claim(worker_id)
@@ -125,7 +130,7 @@ class QueueLoop:
 
     async def _work_off(self, claimed: Sequence[Unit], worker_id: int) -> int:
         """Apply what was claimed; what a stop leaves unstarted goes back. Returns how many items were claimed."""
-        items = sum(unit.items for unit in claimed)
+        items = _items(claimed)
         waiting = sets(claimed)
         try:
             while waiting and not self._stop.is_set():
@@ -162,10 +167,10 @@ class QueueLoop:
             raise
         if claimed:
             metrics.CLAIM_SECONDS.labels(job_type).observe(time.perf_counter() - started)
-            metrics.CLAIMED.labels(job_type).inc(sum(unit.items for unit in claimed))
+            metrics.CLAIMED.labels(job_type).inc(_items(claimed))
             self._shared.held.update(unit.id for unit in claimed)
             self._shared.rotation.serve([unit.source for unit in claimed], waiting=due)
-            mean = sum(unit.items for unit in claimed) / len(claimed)
+            mean = _items(claimed) / len(claimed)
             self._units_at_once = max(1, min(MAX_UNITS, round(self._limit / max(mean, 1))))
         return due, claimed
 
@@ -177,7 +182,7 @@ class QueueLoop:
 
     async def _work(self, claimed: list[Unit], worker_id: int) -> None:
         """Apply a set, whatever happens to the database meanwhile."""
-        patience, lost = Patience(), 0
+        patience, failures = Patience(), 0
         while claimed:
             started = time.perf_counter()
             try:
@@ -187,18 +192,26 @@ class QueueLoop:
                     metrics.FENCED.inc()
                     self._membership.doubt()
                 log.warning("jobs.set_interrupted", error=type(error).__name__, units=[unit.id for unit in claimed])
-                claimed = await self._still_ours(claimed, worker_id)
+                ours = await self._still_ours(claimed, worker_id)
+                # A job of it has ended though the lease is ours.
+                failures += isinstance(error, LeaseLost) and len(ours) == len(claimed)
+                claimed = ours
             except errors.DatabaseUnavailable as error:
                 log.warning("jobs.database_away", error=str(error))
                 if await rest(self._stop, patience.seconds()):
                     return
-                lost += await self._is_reachable()
                 # Others have a connection, we lose ours again and again: it is the set that does it.
-                if lost >= MAX_LOST and await self._crash(claimed, worker_id):
+                failures += _is_cut_off(error) and await self._is_reachable()
+            except Exception as error:  # noqa: BLE001  what no single item can be blamed for must not stop the queue
+                log.error("jobs.set_not_written", items=_items(claimed), error=repr(error)[:MAX_LOGGED_CHARACTERS])
+                if await rest(self._stop, patience.seconds()):
                     return
+                failures += 1
             else:
                 seconds = time.perf_counter() - started
                 metrics.APPLY_SECONDS.labels(self._handler.job_type).observe(seconds)
+                return
+            if failures >= MAX_FAILURES and await self._crash(claimed, worker_id):
                 return
 
     async def _apply(self, claimed: Sequence[Unit], worker_id: int) -> None:
@@ -277,7 +290,7 @@ class QueueLoop:
 
     async def _crash(self, claimed: Sequence[Unit], worker_id: int) -> bool:
         """Give a set back as if a worker had died of it: so it comes back in ever smaller pieces."""
-        log.error("jobs.set_breaks_connections", units=[unit.id for unit in claimed])
+        log.error("jobs.set_given_up", units=[unit.id for unit in claimed])
 
         async def work(conn: Connection) -> rescues.Rescued:
             return await rescues.bring_back(
@@ -312,6 +325,15 @@ class QueueLoop:
             for outcome, count in counts.items():
                 metrics.ENDED.labels(job_type, outcome).inc(count)
             log.info("jobs.ended", job_type=job_type, source=source, **counts)
+
+
+def _items(claimed: Sequence[Unit]) -> int:
+    return sum(unit.items for unit in claimed)
+
+
+def _is_cut_off(error: errors.DatabaseUnavailable) -> bool:
+    """Whether a connection broke. A locked table, a full disk or no free connection is nothing that a set does."""
+    return error.__cause__ is not None and errors.is_uncertain(error.__cause__)
 
 
 def sets(claimed: Sequence[Unit]) -> list[list[Unit]]:

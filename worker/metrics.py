@@ -1,6 +1,6 @@
 """What a worker counts."""
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -13,16 +13,4 @@ BISECTED = Counter("novel_queue_bisections_total", "Sets that failed and were ta
 CLAIM_SECONDS = Histogram("novel_queue_claim_seconds", "Time of one claim", labelnames=("job_type",), buckets=_SECONDS)
 APPLY_SECONDS = Histogram(
     "novel_queue_apply_seconds", "Time from reading a set to its commit", labelnames=("job_type",), buckets=_SECONDS
-)
-WAITING = Gauge(
-    "novel_queue_waiting_items",
-    "Items in the queue",
-    labelnames=("job_type", "source"),
-    multiprocess_mode="mostrecent",
-)
-OLDEST_DUE = Gauge(
-    "novel_queue_oldest_due_seconds",
-    "How long the oldest item that is due has been so",
-    labelnames=("job_type", "source"),
-    multiprocess_mode="mostrecent",
 )

@@ -45,6 +45,7 @@ PULSE_SECONDS = 0.5
 LOOK_SECONDS = 2.0
 TALLY_SECONDS = 5.0
 MEMORY_SECONDS = 0.5
+CANCEL_SECONDS = 1.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Connections beside those of the loops: heartbeats have their own.
 SIDE_CONNECTIONS = 3
@@ -87,16 +88,19 @@ class Process:
             pool_size=task.loops + SIDE_CONNECTIONS,
             statement_seconds=settings.worker.statement_seconds,
         )
-        self._pool: Pool = pool.from_settings(database)
+        self._pool: Pool = pool.from_settings(database, idle_transaction_seconds=settings.worker.lease_seconds)
         self._redis = RedisLink(settings.redis)
         self._stop = asyncio.Event()
         self._shared = Shared()
         self._tallies = Tallies()
         self._membership = Membership(settings.database, kind=task.kind, lease_seconds=settings.worker.lease_seconds)
         self._reason = ""
+        self._counts_as = 0
+        """Our first worker id, under which stories are counted even when we were taken for dead."""
 
     async def run(self, stop: Stop, on_ready: Callable[[], None]) -> Ended:
         await asyncio.to_thread(self._membership.join)
+        self._counts_as = self._membership.worker_id
         beside: list[Running] = []
         try:
             await self._look_once(self._rescuer().look)
@@ -142,8 +146,7 @@ class Process:
         task, settings = self._task, self._settings
         for _ in range(task.loops):
             if task.kind == RECOUNTS:
-                worker_id = self._membership.worker_id
-                counting = Recounts(self._pool, worker_id=worker_id, limit=task.limit, settings=settings.worker)
+                counting = Recounts(self._pool, worker_id=self._counts_as, limit=task.limit, settings=settings.worker)
                 yield counting.run(self._stop, drain=task.drain)
                 continue
             loop = QueueLoop(
@@ -214,7 +217,7 @@ class Process:
     async def _look_once(self, look: Callable[[], Awaitable[object]]) -> None:
         try:
             await look()
-        except errors.StoreError as error:  # it is tried again soon
+        except Exception as error:  # noqa: BLE001  it is tried again soon; our own work does not depend on it
             log.warning("worker.not_looked_after", error=repr(error))
 
     async def _write_tallies(self) -> None:
@@ -230,7 +233,8 @@ class Process:
             await self._pool.transaction(lambda conn: minutes.add(conn, rows))
         except errors.CommitUncertain:
             pass  # perhaps they are written: rather too few than twice
-        except errors.StoreError:
+        except (errors.StoreError, errors.ServerRefused) as error:
+            log.warning("worker.tallies_not_written", error=repr(error))
             self._tallies.put_back(rows)
 
     async def _end_after(self, seconds: float) -> None:
@@ -252,7 +256,7 @@ class Process:
         async def give_back(conn: Connection) -> int:
             held = await units.held(conn, worker_id=worker_id)
             await units.give_back(conn, held, worker_id=worker_id)
-            return len(held) + await recounts.give_back(conn, worker=str(worker_id))
+            return len(held) + await recounts.give_back(conn, worker=str(self._counts_as))
 
         try:
             if count := await self._pool.transaction(give_back):
@@ -275,6 +279,12 @@ async def _wait(event: asyncio.Event) -> None:
 
 
 async def _cancel(tasks: Sequence[Running]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    """Again and again: redis-py takes the end of a task that is just connecting for a failure to connect."""
+    running = set(tasks)
+    while running:
+        for task in running:
+            task.cancel()
+        ended, running = await asyncio.wait(running, timeout=CANCEL_SECONDS)
+        for task in ended:
+            if not task.cancelled() and (error := task.exception()):
+                log.debug("worker.task_failed", error=repr(error))

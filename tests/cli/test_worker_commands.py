@@ -304,6 +304,7 @@ def test_a_bad_address_for_metrics_names_the_variable(novel: NovelCommand, envir
         ("2GB", 2 << 30),
         ("65536k", 64 << 20),
         ("268435456", 268435456),
+        (str(100 << 30), 100 << 30),  # as a process of several is told
         (" 100M ", 100 << 20),
     ],
 )

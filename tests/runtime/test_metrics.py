@@ -1,13 +1,15 @@
 """Metrics of one process, and of several that share a folder."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from runtime import metrics
+from runtime import metrics, ports
+from runtime.problems import Problem
 from tests.conftest import ROOT, clean_environ
 
 COUNT = "from runtime import metrics; metrics.HTTP_REQUESTS.labels('GET', '/it', '200').inc({})"
@@ -86,3 +88,41 @@ def test_folders_of_killed_processes_are_removed_and_no_others(tmp_path: Path, m
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {f"novel-metrics-{os.getpid()}-x", "novel-metrics-of-mine", "other"}
     assert len(there - left) == 1
+
+
+def test_processes_that_are_started_within_a_shared_folder_share_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So `novel up` sees what the processes of its workers count; and the folder stays for whoever made it."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with metrics.shared():
+        outer = os.environ[metrics.SHARED_DIRECTORY_VARIABLE]
+        with metrics.shared():
+            assert os.environ[metrics.SHARED_DIRECTORY_VARIABLE] == outer
+        assert os.environ[metrics.SHARED_DIRECTORY_VARIABLE] == outer
+        assert [str(path) for path in tmp_path.iterdir()] == [outer]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metrics_of_all_are_shown_by_a_process_that_counts_nothing_itself(tmp_path: Path) -> None:
+    port = ports.find()
+    run(COUNT.format(3), tmp_path)
+    show = (
+        f"from runtime import metrics; metrics.show('127.0.0.1', {port}); import urllib.request;"
+        f" print(urllib.request.urlopen('http://127.0.0.1:{port}/metrics').read().decode())"
+    )
+    assert f"{LINE}3.0\n" in run(show, tmp_path)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "a..b", "x" * 64 + ".example"])
+def test_an_address_at_which_nothing_can_be_shown_is_a_problem_of_one_line(host: str) -> None:
+    with pytest.raises(Problem, match=rf"^cannot show metrics at {host}:9101: [^\n]+\.$") as refused:
+        metrics.show(host, 9101)
+    assert "None" not in str(refused.value)
+
+
+def test_a_port_that_is_taken_is_a_problem_of_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Problem, match=rf"^cannot show metrics at 127\.0\.0\.1:{port}: Address already in use\.$"):
+            metrics.show("127.0.0.1", port)

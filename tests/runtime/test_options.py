@@ -5,6 +5,28 @@ import pytest
 from runtime import options
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("127.0.0.1:9101", ("127.0.0.1", 9101)),
+        ("0.0.0.0:1", ("0.0.0.0", 1)),
+        ("localhost:65535", ("localhost", 65535)),
+        ("[::]:9101", ("::", 9101)),
+        ("[2001:db8::1]:80", ("2001:db8::1", 80)),
+    ],
+)
+def test_a_host_and_a_port_are_told_apart(text: str, value: tuple[str, int]) -> None:
+    assert options.host_and_port(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "9101", ":9101", "h", "h:", "h:0", "h:65536", "h:-1", "h:٣", "::1:80", "[::1]", "[h]:80"]
+)
+def test_what_is_no_host_and_port_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^must be an address and a port, as 127\.0\.0\.1:9101$"):
+        options.host_and_port(text)
+
+
 @pytest.mark.parametrize(("text", "value"), [("on", True), ("off", False), ("On", True), ("OFF", False)])
 def test_a_switch_is_on_or_off(text: str, value: bool) -> None:
     assert options.switch(text) is value

@@ -187,6 +187,12 @@ ROWS = {
     "NOVEL_WORKER_STATEMENT_SECONDS": some_seconds("worker.statement_seconds", 60, 1, 3600),
     "NOVEL_WORKER_STOP_SECONDS": some_seconds("worker.stop_seconds", 30, 1, 600),
     "NOVEL_RECOUNT_WINDOW_SECONDS": some_seconds("worker.recount_window_seconds", 60, 0, 86400),
+    "NOVEL_WORKER_METRICS_ADDRESS": Row(
+        "worker.metrics_address",
+        None,
+        {"": None, "127.0.0.1:9101": ("127.0.0.1", 9101), "[::1]:65535": ("::1", 65535)},
+        ["9101", ":9101", "127.0.0.1:", "h:0", "h:65536", "::1:9101", "http://h:1", "h:1/m", "h h:1"],
+    ),
     "NOVEL_CHAPTER_VERSIONS": whole("worker.chapter_versions", 5, 0, 1000),
     "NOVEL_RETAIN_COMPLETED_DAYS": whole("retention.completed_days", 7, 1, 3650),
     "NOVEL_RETAIN_FAILED_DAYS": whole("retention.failed_days", 30, 1, 3650),

@@ -225,3 +225,66 @@ def test_what_cannot_start_at_first_is_told_at_once(watched: Watched, tmp_path: 
     with pytest.raises(Problem, match="cannot start api"):
         watched.add(Command("api", (str(tmp_path / "absent"),)))
     watched.supervisor.stop_all()
+
+
+def test_a_child_that_has_done_what_it_was_for_is_not_started_again(watched: Watched, log_lines: LogLines) -> None:
+    watched.add(python("drain", "", done_codes=frozenset({0})))
+    api = watched.add(python("api"))
+    watched.run(lambda: wait_for(lambda: log_lines.of("child.done")))
+    assert watched.made == ["drain", "api"]
+    assert api.exit_code() is None
+    assert log_lines.of("child.died") == []
+
+
+def test_the_supervision_ends_once_every_child_has_done_what_it_was_for(watched: Watched) -> None:
+    for name in ("a", "b"):
+        watched.add(python(name, "", done_codes=frozenset({0})))
+    watched.supervisor.run()  # nobody asks it to stop
+    assert not watched.stop.requested
+
+
+def test_one_that_fails_before_it_is_done_is_started_again(
+    watched: Watched, log_lines: LogLines, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    script = f"from pathlib import Path; mark = Path({str(mark)!r}); mark.exists() or (mark.touch(), exit(3))"
+    watched.add(python("drain", script, done_codes=frozenset({0})))
+    watched.supervisor.run()
+    assert watched.made == ["drain", "drain"]
+    assert log_lines.one("child.died")["exit_code"] == 3
+
+
+def test_an_exit_code_is_an_end_only_where_the_command_says_so(watched: Watched, log_lines: LogLines) -> None:
+    watched.add(python("api", ""))
+    watched.run(lambda: wait_for(lambda: len(log_lines.of("child.restarted")) >= 2))
+    assert {line["exit_code"] for line in log_lines.of("child.died")} == {0}
+
+
+def test_one_that_wants_to_be_started_again_is_and_that_is_no_error(watched: Watched, log_lines: LogLines) -> None:
+    watched.add(python("worker", "raise SystemExit(75)", again_codes=frozenset({75}), done_codes=frozenset({0})))
+    watched.run(lambda: wait_for(lambda: len(log_lines.of("child.ended")) >= 3))
+    assert log_lines.of("child.died") == []
+    assert {line["level"] for line in log_lines.of("child.ended")} == {"info"}
+    # One that always wants so at once is not started as fast as the machine can.
+    assert log_lines.of("child.ended")[2]["restart_in_seconds"] > log_lines.of("child.ended")[0]["restart_in_seconds"]
+
+
+def test_children_can_be_asked_to_stop_all_at_once(watched: Watched, tmp_path: Path) -> None:
+    """Each ends only after the other has been asked."""
+    script = (
+        "import signal, sys, time; from pathlib import Path; here, other = map(Path, sys.argv[1:])\n"
+        "def asked(*_):\n"
+        "    here.touch()\n"
+        "    while not other.exists(): time.sleep(0.01)\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, asked); Path(f'{here}-ready').touch()\n"
+        "while True: time.sleep(1)"
+    )
+    paths = [str(tmp_path / "a"), str(tmp_path / "b")]
+    started = [
+        watched.add(Command(mine, (sys.executable, "-c", script, mine, other), stop_seconds=30))
+        for mine, other in (paths, reversed(paths))
+    ]
+    wait_for(lambda: all(Path(f"{path}-ready").exists() for path in paths))
+    watched.supervisor.stop_all(at_once=True)
+    assert [child.exit_code() for child in started] == [0, 0]
