@@ -213,6 +213,12 @@ def test_a_quick_run_leaves_out_what_is_only_for_information() -> None:
         "ingest.loop.json",
         "ingest.memory.json",
         "ingest.memory.growth",
+        "queue.pipeline",
+        "queue.unchanged",
+        "queue.floor",
+        "queue.memory",
+        "queue.noop",
+        "queue.claim",
     ]
     assert all((case.target if isinstance(case, Case) else case.at_most) is not None for case in quick)
 

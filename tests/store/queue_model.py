@@ -58,6 +58,11 @@ class Request:
     is_begun: bool = False
     last_error: str | None = None
 
+    def said_last(self, message: str | None) -> None:
+        """An error is told as long as something has failed: a replay may have mended all of it."""
+        has_failed = any(item.status not in (QUEUED, COMPLETED) for item in self.items)
+        self.last_error = (message or self.last_error) if has_failed else None
+
     @property
     def row(self) -> tuple[Any, ...]:
         processed = sum(item.status == COMPLETED for item in self.items)
@@ -174,7 +179,7 @@ class Queue:
                 if verdict.status != COMPLETED:
                     item.crashes = unit.crashes
                 if verdict.status != QUEUED:
-                    item.request.last_error = verdict.message or item.request.last_error
+                    item.request.said_last(verdict.message)
                     before = None
                 elif before is not None and before.waiting_for == verdict.waiting_for is not None:
                     before.items.append(item)
