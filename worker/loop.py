@@ -242,6 +242,8 @@ class QueueLoop:
         async def work(conn: Connection) -> tuple[Applied, list[Verdict]]:
             await units.end_leases(conn, claimed, worker_id=worker_id)
             applied = await apply(conn, loaded)
+            if len(applied.outcomes) != len(loaded):  # such an item would be lost without a sound
+                raise RuntimeError("the handler did not say of each item what became of it")
             written = verdicts.of(applied.outcomes, settings.worker)
             await jobs.write(conn, written, payload_minutes=settings.retention.payload_minutes)
             window = settings.worker.recount_window_seconds

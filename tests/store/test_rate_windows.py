@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -26,7 +27,8 @@ async def never() -> int:
 class InRedis:
     def __init__(self, settings: Settings, client: Redis) -> None:
         self._client = client
-        self._links = [RedisLink(settings.redis), RedisLink(settings.redis)]
+        patient = replace(settings.redis, timeout_seconds=5.0)  # sixty at once, on a busy machine
+        self._links = [RedisLink(patient), RedisLink(patient)]
 
     async def take(self, scope: str, limit: Limit = LIMIT, *, size: int = 0, from_other: bool = False) -> int:
         return await rate_windows.take(self._links[from_other], scope, limit, size=size, fallback=never)

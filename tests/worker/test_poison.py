@@ -19,6 +19,7 @@ from tests.conftest import DatabaseServer
 from tests.worker.batches import DONE, Ended, add_stories, all_ended, chapter, count, ended, error_of, push
 from tests.worker.looping import Wrapped, joined, make_loop, with_worker
 from worker import loop
+from worker.handler import Applied
 
 POISON = 137
 
@@ -177,6 +178,26 @@ async def test_a_set_whose_end_cannot_be_written_comes_back_in_halves_and_stops_
     items = ended(conn, first)
     assert items.pop(6) == Ended("dead", 0, 2)
     assert {(item.status, item.attempts) for item in [*items, *ended(conn, second)]} == {("completed", 1)}
+
+
+class Forgetful(Wrapped):
+    """Says nothing of one item."""
+
+    async def apply(self, conn: PoolConnection, jobs: Sequence[Job]) -> Applied:
+        applied = await super().apply(conn, jobs)
+        applied.outcomes = [outcome for outcome in applied.outcomes if outcome.job.index != 3]
+        return applied
+
+
+async def test_an_item_of_which_the_handler_says_nothing_is_a_dead_letter_and_not_lost(
+    pool: Pool, conn: Connection, hasty: Settings
+) -> None:
+    add_stories(conn)
+    request_id = push(conn, [chapter(number) for number in range(1, 9)])
+    await work_off(pool, conn, with_worker(hasty, max_crashes=2), Forgetful())
+    items = ended(conn, request_id)
+    assert items.pop(3) == Ended("dead", 0, 2)
+    assert {item.status for item in items} == {"completed"}
 
 
 async def test_a_table_that_somebody_has_locked_is_blamed_on_no_item(
