@@ -10,8 +10,8 @@ from runtime.problems import Problem
 from schema.connection import Connection
 
 SUFFIX = "history"
-# Of each chapter of the catalogue; for the usual catalogue that makes ten million.
-JOBS_PER_CHAPTER = 5
+# Of each chapter of the catalogue; for the usual catalogue that makes ten million, in a quick run one.
+JOBS_PER_CHAPTER = 50
 # Written by one statement.
 PIECE = 250_000
 
