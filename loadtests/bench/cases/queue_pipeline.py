@@ -65,6 +65,7 @@ CASES: list[Case | Bounded] = [
         unit="items",
         ours=first_time,
         bare=bare_chapters.OF_READY_ROWS,
+        target=0.5,
         needs_catalogue=False,
         in_quick=False,
         stage=pipeline.stage,
